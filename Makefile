@@ -1,0 +1,54 @@
+# Every target sets itself up: it needs Python 3.11 or newer with venv and pip, and nothing else.
+# Only `make lock` needs uv.
+
+PYTHON ?= python3
+WORKERS ?= 2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench format lock clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(STAMP)  ## show the log at work: examples/quickstart.py
+	$(BIN)/python examples/quickstart.py $(ARGS)
+
+test: check  ## check, then all tests (WORKERS=2, ARGS="-k name")
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+check: $(STAMP)  ## format, lint, types, layers, tidy
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q tests/tidy
+
+bench: $(STAMP)  ## measure against other engines on this machine
+	$(BIN)/python -m bench $(ARGS)
+
+format: $(STAMP)  ## rewrite the source in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock:  ## pin every dependency with its hashes (needs uv; ARGS=--upgrade for newer ones)
+	uv pip compile pyproject.toml --group dev --extra cli --extra bench --universal \
+		--python-version 3.11 --generate-hashes --no-header --no-annotate \
+		--no-emit-index-url --quiet --output-file requirements.lock $(ARGS)
+
+clean:  ## remove all that make made, the virtual environment too
+	rm -rf $(VENV) build dist .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The build backend is in the lock too, so the package itself is installed without isolation.
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Tidelog needs Python 3.11 or newer, not " + sys.version.split()[0] + ": make PYTHON=python3.x ..." if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --require-hashes -r requirements.lock
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
