@@ -1,0 +1,119 @@
+"""One exception tree, ordered by what the caller may do about it.
+
+``definite`` says whether the operation certainly did not happen.  A broken
+invariant is not in this tree (see ``invariants``): it stops the process.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LogError(Exception):
+    """Base of all errors that Tidelog raises on purpose."""
+
+    definite: ClassVar[bool] = True
+
+
+class Rejected(LogError):
+    """The request was refused as it stands; nothing changed."""
+
+
+class BadEntry(Rejected):
+    """An entry is not well formed (kind without its key, number out of range, ...)."""
+
+
+class KeyTooLarge(BadEntry):
+    """A key is longer than ``limits.KEY_BYTES_MAX``."""
+
+
+class ValueTooLarge(BadEntry):
+    """A value is longer than ``limits.VALUE_BYTES_MAX``."""
+
+
+class BatchTooLarge(Rejected):
+    """A batch has too many entries or bytes; send it in parts."""
+
+
+class BadOption(Rejected):
+    """An option has a value that the log cannot work with."""
+
+
+class UnknownTopic(Rejected):
+    """There is no topic of that name."""
+
+
+class TopicExists(Rejected):
+    """A topic of that name exists already."""
+
+
+class UnknownStream(Rejected):
+    """The topic has no log stream of that number."""
+
+
+class OutOfRange(Rejected):
+    """A position was asked for that the log has not reached yet."""
+
+
+class Trimmed(Rejected):
+    """The position was trimmed; ``first_available`` is the first one that was not."""
+
+    def __init__(self, message: str, *, first_available: int) -> None:
+        super().__init__(message)
+        self.first_available = first_available
+
+
+class StaleWrite(Rejected):
+    """An explicit write version lies at or below the GC boundary."""
+
+
+class ProducerConflict(Rejected):
+    """A producer's sequence was used before, for something else or too long ago."""
+
+
+class Busy(Rejected):
+    """A bound was reached; try again after a pause."""
+
+
+class DeadlineExceeded(LogError):
+    """The call's deadline passed; an append may still take effect."""
+
+    definite = False
+
+
+class LogClosed(LogError):
+    """The log was closed."""
+
+
+class LogLocked(LogError):
+    """Another process has the log open."""
+
+
+class NotALog(LogError):
+    """The directory holds something else than a log, or another log."""
+
+
+class DiskFull(LogError):
+    """The disk had no room; nothing was written that readers could see."""
+
+
+class ReadOnly(LogError):
+    """The directory cannot be written to."""
+
+
+class StorageFailed(LogError):
+    """A write or fsync failed; the log stopped and must be opened again.
+
+    Never retried in place: after a failed fsync the kernel may have dropped the data and
+    report success next time.  Whether the last appends survive shows when it is opened again.
+    """
+
+    definite = False
+
+
+class CorruptData(LogError):
+    """Bytes do not match their checksum or structure; never taken for the end of a log."""
+
+
+class UnsupportedVersion(CorruptData):
+    """The bytes were written by a format version that this program does not know."""

@@ -1,0 +1,58 @@
+"""Every bound of the system in one place, with the relations between them checked.  No state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidelog.invariants import check
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+KEY_BYTES_MAX: Final = 64 * KIB - 1
+VALUE_BYTES_MAX: Final = 16 * MIB
+ENTRY_BLOBS_MAX: Final = 1024
+BATCH_ENTRIES_MAX: Final = 1 << 20
+BATCH_BODY_BYTES_MAX: Final = 32 * MIB
+WRITE_VERSION_END: Final = 1 << 128
+STORAGE_ID_END: Final = 1 << 64
+
+GROUP_BYTES_MAX: Final = 64 * MIB
+"""What one group commit may write; more waits for the next one."""
+GROUP_RECORDS_MAX: Final = 64 * KIB
+APPEND_QUEUE_BYTES_MAX: Final = 128 * MIB
+"""Bytes that may wait for the group commit before callers are held back."""
+
+WAL_FILE_BYTES_MIN: Final = 64 * KIB
+WAL_FILE_BYTES_DEFAULT: Final = 64 * MIB
+WAL_FILE_BYTES_MAX: Final = 1024 * MIB
+WAL_BACKLOG_FILES_MAX: Final = 4
+"""Rolled WAL files that may wait for the segment writer before appends are refused."""
+WAL_SPARE_FILES_MAX: Final = 2
+"""Recycled WAL files kept ready for the next roll."""
+
+SEGMENT_BYTES_MAX: Final = 64 * MIB
+SEGMENT_BATCH_BYTES: Final = 256 * KIB
+"""Size at which compaction starts a new batch inside a segment."""
+COMPACTION_GROUP_MAX: Final = 8
+SEGMENT_FOOTER_BYTES_MAX: Final = 256 * MIB
+OPEN_SEGMENTS_MAX: Final = 64
+KEY_PAGE_ROWS: Final = 1024
+
+SNAPSHOT_BYTES_MAX: Final = 64 * MIB
+LIVE_INDEX_BYTES_MAX: Final = 1024 * MIB
+MANIFEST_BYTES_MAX: Final = 256 * MIB
+
+TOPICS_MAX: Final = 10_000
+STREAMS_PER_TOPIC_MAX: Final = 4_096
+TOPIC_NAME_CHARS_MAX: Final = 200
+PRODUCERS_PER_STREAM_MAX: Final = 4_096
+PRODUCER_WINDOW: Final = 8
+"""How many of a producer's last appends can still be answered with their receipt."""
+
+LIVENESS_ROWS_MAX: Final = 1 << 20
+"""Key rows looked at in one go while live indexes are computed: this bounds its memory."""
+
+check(BATCH_BODY_BYTES_MAX >= 2 * VALUE_BYTES_MAX, "the largest value must fit into a batch")
+check(GROUP_BYTES_MAX >= 2 * BATCH_BODY_BYTES_MAX, "the largest batch must fit into a group")
+check(WAL_FILE_BYTES_MAX < 1 << 32, "WAL offsets are 32 bit in frames")

@@ -1,0 +1,26 @@
+"""Names for the numbers of the system, so that mypy keeps them apart.  No state."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+Glsn = NewType("Glsn", int)
+"""An entry's place in its topic, dense from 1; 0 means none."""
+
+Llsn = NewType("Llsn", int)
+"""An entry's place in its log stream, dense from 1; 0 means none."""
+
+Term = NewType("Term", int)
+"""The number of a leadership of a log stream."""
+
+Version = NewType("Version", int)
+"""The number of a cut; one sequence for the whole cluster."""
+
+TopicId = NewType("TopicId", int)
+StreamId = NewType("StreamId", int)
+ProducerId = NewType("ProducerId", int)
+
+FIRST_GLSN = Glsn(1)
+FIRST_LLSN = Llsn(1)
+FIRST_TERM = Term(1)
+NO_VERSION = Version(0)
