@@ -1,0 +1,228 @@
+"""Which keyed entries are live, for whole hash ranges at once.  No state.
+
+The rule is that of ``explain`` (L1 to L6); a property test holds the two together.  Input are
+all rows of a range of key hashes, in any order: all rows of a key are in one call.  Cost is that
+of sorting the rows once, and does not grow with (rows x storage deletes).
+
+Invariants:
+  L7  rows are PUT or DELETE, their columns are equally long, and no LLSN occurs twice
+  L8  an LLSN once dead is never live again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from tidelog import limits
+from tidelog.core.compaction.explain import KIND_DELETE, KIND_PUT, StorageDelete
+from tidelog.invariants import check
+
+__all__ = [
+    "LiveRows",
+    "RowColumns",
+    "StorageDelete",
+    "check_dead_stays_dead",
+    "leave_out_the_dead",
+    "live_rows",
+    "live_storage_deletes",
+]
+
+U64: TypeAlias = npt.NDArray[np.uint64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+_LOW_BITS = (1 << 64) - 1
+
+
+class RowColumns(Protocol):
+    """Keyed rows as columns; a version is ``version_hi * 2**64 + version_lo``."""
+
+    @property
+    def hash_hi(self) -> U64: ...
+    @property
+    def hash_lo(self) -> U64: ...
+    @property
+    def storage(self) -> U64: ...
+    @property
+    def version_hi(self) -> U64: ...
+    @property
+    def version_lo(self) -> U64: ...
+    @property
+    def llsn(self) -> U64: ...
+    @property
+    def kind(self) -> npt.NDArray[np.uint8]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRows:
+    """What is live among the rows given.
+
+    ``mask`` has one value per row.  ``shadowed`` tells per storage delete, in the order given,
+    whether a smaller row of its storage is present.  ``witnesses`` are, per key, the oldest row
+    and the newest at or below the boundary: with these and the live ones kept, all other rows
+    may be left out before more rows of the same keys are looked at.
+    """
+
+    mask: Bools
+    shadowed: Bools
+    witnesses: Bools
+
+
+def live_rows(
+    rows: RowColumns,
+    boundary: int,
+    storage_deletes: Sequence[StorageDelete],
+    trim_llsn_end: int,
+) -> LiveRows:
+    """Tell for every row whether it is live, and for every storage delete whether it is needed.
+
+    A row may be dead only because a greater one is present, and a trim may take that one first.
+    So whoever computes again must keep L8 by ``leave_out_the_dead``.
+    """
+    count = len(rows.llsn)
+    _check_columns(rows, count)
+    check(0 <= boundary < limits.WRITE_VERSION_END, "L1: the boundary is not a version")
+    check(trim_llsn_end >= 0, "L5: the trim ends at a negative LLSN")
+    if count == 0:
+        empty = np.zeros(0, dtype=np.bool_)
+        return LiveRows(empty, np.zeros(len(storage_deletes), dtype=np.bool_), empty)
+    mask, witnesses = _live_by_key(rows, boundary)
+    mask &= rows.llsn >= np.uint64(min(trim_llsn_end, _LOW_BITS))
+    shadowed = np.zeros(len(storage_deletes), dtype=np.bool_)
+    if storage_deletes:
+        mask &= ~_killed_by_storage(rows, boundary, storage_deletes)
+        shadowed = _shadowed(rows, storage_deletes)
+    return LiveRows(mask, shadowed, witnesses)
+
+
+def live_storage_deletes(
+    storage_deletes: Sequence[StorageDelete],
+    boundary: int,
+    shadowed: Bools,
+    trim_llsn_end: int,
+) -> Bools:
+    """Tell which storage deletes are live, from ``shadowed`` combined (or) over all ranges."""
+    check(len(shadowed) == len(storage_deletes), "L6: one answer per storage delete")
+    above = np.array([delete.version > boundary for delete in storage_deletes], dtype=np.bool_)
+    kept = np.array([delete.llsn >= trim_llsn_end for delete in storage_deletes], dtype=np.bool_)
+    live: Bools = (above | shadowed) & kept
+    return live
+
+
+def leave_out_the_dead(
+    previous_live: BitMap64, previous_index: int, new_live: BitMap64
+) -> BitMap64:
+    """Return ``new_live`` without what was dead at the previous snapshot index.
+
+    It differs only when a trim took a greater version that stood before a smaller one.
+    """
+    revived = new_live - previous_live
+    revived.remove_range(previous_index + 1, _LOW_BITS)
+    return new_live - revived
+
+
+def check_dead_stays_dead(previous_live: BitMap64, previous_index: int, new_live: BitMap64) -> None:
+    """Stop if an entry at or below the previous snapshot index came back to life."""
+    revived = new_live - previous_live
+    first = revived.min() if revived else previous_index + 1
+    check(
+        first > previous_index,
+        f"L8: LLSN {first} was dead at snapshot index {previous_index} and is live again",
+    )
+
+
+def _check_columns(rows: RowColumns, count: int) -> None:
+    columns = (rows.hash_hi, rows.hash_lo, rows.storage, rows.version_hi, rows.version_lo)
+    check(all(len(column) == count for column in columns), "L7: columns differ in length")
+    check(len(rows.kind) == count, "L7: columns differ in length")
+    keyed = (rows.kind == KIND_PUT) | (rows.kind == KIND_DELETE)
+    check(bool(keyed.all()), "L7: a row is neither PUT nor DELETE")
+
+
+def _live_by_key(rows: RowColumns, boundary: int) -> tuple[Bools, Bools]:
+    """Apply L1 to L3, what the rows of a key do to one another; return live and witnesses."""
+    count = len(rows.llsn)
+    order = _sort((rows.hash_hi, rows.hash_lo, rows.storage), rows)
+    key_begins = np.ones(count + 1, dtype=np.bool_)
+    key_begins[1:-1] = False
+    for column in (rows.hash_hi, rows.hash_lo, rows.storage):
+        ordered = column[order]
+        key_begins[1:-1] |= ordered[1:] != ordered[:-1]
+
+    # Within a key the rows at or below the boundary come first; the last of them is the newest.
+    above = np.ones(count + 1, dtype=np.bool_)
+    above[:-1] = _version_above(rows, boundary)[order]
+    newest = ~above[:-1] & (key_begins[1:] | above[1:])
+    has_older = ~key_begins[:-1]
+    is_put = rows.kind[order] == KIND_PUT
+
+    mask = np.empty(count, dtype=np.bool_)
+    mask[order] = above[:-1] | (newest & (is_put | has_older))
+    witnesses = np.empty(count, dtype=np.bool_)
+    witnesses[order] = newest | ~has_older
+    return mask, witnesses
+
+
+def _sort(first: Sequence[U64], rows: RowColumns) -> npt.NDArray[np.intp]:
+    """Sort by ``first``, then by (version, LLSN); columns that do not vary cost nothing."""
+    columns = (*first, rows.version_hi, rows.version_lo, rows.llsn)
+    varying = [column for column in columns if column.min() != column.max()]
+    if not varying:
+        return np.arange(len(rows.llsn))
+    return np.lexsort(tuple(reversed(varying)))
+
+
+def _version_above(rows: RowColumns, boundary: int) -> Bools:
+    hi, lo = np.uint64(boundary >> 64), np.uint64(boundary & _LOW_BITS)
+    above: Bools = (rows.version_hi > hi) | ((rows.version_hi == hi) & (rows.version_lo > lo))
+    return above
+
+
+def _killed_by_storage(
+    rows: RowColumns, boundary: int, storage_deletes: Sequence[StorageDelete]
+) -> Bools:
+    """Apply L4.  Of the deletes in force the greatest of each storage decides alone."""
+    greatest: dict[int, tuple[int, int]] = {}
+    for delete in storage_deletes:
+        place = (delete.version, delete.llsn)
+        if delete.version <= boundary and place > greatest.get(delete.storage, (-1, -1)):
+            greatest[delete.storage] = place
+    if not greatest:
+        return np.zeros(len(rows.llsn), dtype=np.bool_)
+    storages = np.array(sorted(greatest), dtype=np.uint64)
+    places = [greatest[storage] for storage in sorted(greatest)]
+    hi = np.array([version >> 64 for version, _ in places], dtype=np.uint64)
+    lo = np.array([version & _LOW_BITS for version, _ in places], dtype=np.uint64)
+    llsn = np.array([llsn for _, llsn in places], dtype=np.uint64)
+
+    at = np.minimum(np.searchsorted(storages, rows.storage), len(storages) - 1)
+    same_version = (rows.version_hi == hi[at]) & (rows.version_lo == lo[at])
+    smaller = (
+        (rows.version_hi < hi[at])
+        | ((rows.version_hi == hi[at]) & (rows.version_lo < lo[at]))
+        | (same_version & (rows.llsn < llsn[at]))
+    )
+    killed: Bools = (storages[at] == rows.storage) & smaller
+    return killed
+
+
+def _shadowed(rows: RowColumns, storage_deletes: Sequence[StorageDelete]) -> Bools:
+    """Compare each storage delete with the smallest row of its storage (L6)."""
+    order = _sort((rows.storage,), rows)
+    storages = rows.storage[order]
+    wanted = np.array([delete.storage for delete in storage_deletes], dtype=np.uint64)
+    at = np.minimum(np.searchsorted(storages, wanted), len(storages) - 1)
+    present = storages[at] == wanted
+    smallest = order[at]
+    shadowed = np.zeros(len(storage_deletes), dtype=np.bool_)
+    for i, delete in enumerate(storage_deletes):
+        if present[i]:
+            row = int(smallest[i])
+            version = (int(rows.version_hi[row]) << 64) | int(rows.version_lo[row])
+            shadowed[i] = (version, int(rows.llsn[row])) < (delete.version, delete.llsn)
+    return shadowed

@@ -1,0 +1,109 @@
+"""The one place where GLSNs are issued, and the proof that a cut is sound.  No state.
+
+Invariants of a cut:
+  D1  its version is the one before it + 1, and it orders at least one entry
+  D2  its streams are sorted by (topic, stream), each once, none empty
+  D3  a stream's LLSNs begin where its ordered part ended
+  D4  a topic's GLSNs continue from its high watermark without gap or overlap, in the order
+      of the streams, and end at the high watermark that all of them carry
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
+
+from tidelog.core.order.commands import CutDecided, StreamCommit
+from tidelog.core.order.state import StreamOrder, TopicOrder
+from tidelog.types import Glsn, StreamId, TopicId, Version
+
+
+def decide(
+    version: Version,
+    pending: Sequence[StreamOrder],
+    topics: Mapping[TopicId, TopicOrder],
+) -> CutDecided | None:
+    """Issue GLSNs for all that ``pending`` streams reported; None if that is nothing.
+
+    ``version`` is that of the last cut.  Streams that are not given are not looked at.
+    """
+    changed = sorted(
+        (stream for stream in pending if stream.reported_end > stream.llsn_end),
+        key=lambda stream: (stream.topic, stream.stream),
+    )
+    if not changed:
+        return None
+    commits: list[StreamCommit] = []
+    for topic, streams in groupby(changed, key=lambda stream: stream.topic):
+        commits.extend(_decide_topic(topics[topic], tuple(streams)))
+    return CutDecided(Version(version + 1), tuple(commits))
+
+
+def _decide_topic(topic: TopicOrder, streams: Sequence[StreamOrder]) -> list[StreamCommit]:
+    total = sum(stream.reported_end - stream.llsn_end for stream in streams)
+    high_watermark = Glsn(topic.high_watermark + total)
+    commits: list[StreamCommit] = []
+    glsn = Glsn(topic.high_watermark + 1)
+    for stream in streams:
+        length = stream.reported_end - stream.llsn_end
+        commits.append(
+            StreamCommit(
+                topic=topic.topic,
+                stream=stream.stream,
+                high_watermark=high_watermark,
+                glsn_begin=glsn,
+                llsn_begin=stream.llsn_end,
+                length=length,
+            )
+        )
+        glsn = Glsn(glsn + length)
+    return commits
+
+
+def flaw_in_cut(
+    cut: CutDecided,
+    version: Version,
+    streams: Mapping[StreamId, StreamOrder],
+    topics: Mapping[TopicId, TopicOrder],
+) -> str | None:
+    """Say why ``cut`` cannot come right after ``version``; None if it can."""
+    if cut.version != version + 1:
+        return f"D1: version {cut.version} after version {version}"
+    if not cut.commits:
+        return f"D1: version {cut.version} orders nothing"
+    places = [(commit.topic, commit.stream) for commit in cut.commits]
+    if any(a >= b for a, b in pairwise(places)):
+        return f"D2: the streams of version {cut.version} are out of order"
+    for number, commits in groupby(cut.commits, key=lambda commit: commit.topic):
+        topic = topics.get(number)
+        if topic is None:
+            return f"D2: version {cut.version} names topic {number}, which does not exist"
+        flaw = _flaw_in_topic(tuple(commits), topic, streams)
+        if flaw is not None:
+            return f"{flaw} (version {cut.version})"
+    return None
+
+
+def _flaw_in_topic(
+    commits: Sequence[StreamCommit],
+    topic: TopicOrder,
+    streams: Mapping[StreamId, StreamOrder],
+) -> str | None:
+    glsn = topic.high_watermark + 1
+    for commit in commits:
+        stream = streams.get(commit.stream)
+        if stream is None or stream.topic != topic.topic:
+            return f"D2: stream {commit.stream} is not one of topic {topic.topic}"
+        if commit.length < 1:
+            return f"D2: stream {commit.stream} is listed with {commit.length} entries"
+        if commit.llsn_begin != stream.llsn_end:
+            return (
+                f"D3: stream {commit.stream} continues at LLSN {commit.llsn_begin},"
+                f" but its ordered part ends at {stream.llsn_end}"
+            )
+        if commit.glsn_begin != glsn:
+            return f"D4: stream {commit.stream} gets GLSN {commit.glsn_begin} instead of {glsn}"
+        glsn = commit.glsn_end
+    if any(commit.high_watermark != glsn - 1 for commit in commits):
+        return f"D4: topic {topic.topic} ends at GLSN {glsn - 1}, its high watermark says otherwise"
+    return None
