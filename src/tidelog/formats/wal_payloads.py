@@ -1,0 +1,107 @@
+"""What the records of the WAL say, apart from batches.  No state.
+
+CUT       version u64, count u32, zero u32; for each stream six u64: stream, high watermark,
+          GLSN begin, LLSN begin, length, topic
+TRIM      topic, GLSN end, LLSN end (u64)
+TRUNCATE  LLSN end, term (u64)
+BOUNDARY  the low and the high half of a write version (u64)
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from tidelog.errors import CorruptData
+from tidelog.formats.checksum import Buffer
+
+_CUT = Struct("<QII")
+_COMMIT = Struct("<6Q")
+_TRIM = Struct("<3Q")
+_PAIR = Struct("<2Q")
+_LOW_64: Final = (1 << 64) - 1
+
+
+class StreamCommit(msgspec.Struct, frozen=True, gc=False):
+    """What a cut gave to one stream."""
+
+    stream: int
+    high_watermark: int
+    """The highest GLSN issued in the stream's topic once the cut is applied."""
+    glsn_begin: int
+    llsn_begin: int
+    length: int
+    topic: int
+
+
+class Cut(msgspec.Struct, frozen=True):
+    version: int
+    commits: tuple[StreamCommit, ...]
+
+
+class Trim(msgspec.Struct, frozen=True, gc=False):
+    """Entries of the record's stream below these positions are gone."""
+
+    topic: int
+    glsn_end: int
+    llsn_end: int
+
+
+class Truncate(msgspec.Struct, frozen=True, gc=False):
+    """Entries of the record's stream at or above ``llsn_end`` are gone; ``term`` began then."""
+
+    llsn_end: int
+    term: int
+
+
+def encode_cut(cut: Cut) -> bytes:
+    parts = [_CUT.pack(cut.version, len(cut.commits), 0)]
+    parts.extend(
+        _COMMIT.pack(c.stream, c.high_watermark, c.glsn_begin, c.llsn_begin, c.length, c.topic)
+        for c in cut.commits
+    )
+    return b"".join(parts)
+
+
+def decode_cut(payload: Buffer) -> Cut:
+    if len(payload) < _CUT.size:
+        raise CorruptData(f"CUT record of {len(payload)} bytes")
+    version, count, zero = _CUT.unpack_from(payload)
+    if zero or len(payload) != _CUT.size + count * _COMMIT.size:
+        raise CorruptData(f"CUT record of {len(payload)} bytes for {count} streams")
+    rows = _COMMIT.iter_unpack(memoryview(payload)[_CUT.size :])
+    return Cut(version, tuple(StreamCommit(*row) for row in rows))
+
+
+def encode_trim(trim: Trim) -> bytes:
+    return _TRIM.pack(trim.topic, trim.glsn_end, trim.llsn_end)
+
+
+def decode_trim(payload: Buffer) -> Trim:
+    if len(payload) != _TRIM.size:
+        raise CorruptData(f"TRIM record of {len(payload)} bytes")
+    return Trim(*_TRIM.unpack(payload))
+
+
+def encode_truncate(truncate: Truncate) -> bytes:
+    return _PAIR.pack(truncate.llsn_end, truncate.term)
+
+
+def decode_truncate(payload: Buffer) -> Truncate:
+    if len(payload) != _PAIR.size:
+        raise CorruptData(f"TRUNCATE record of {len(payload)} bytes")
+    return Truncate(*_PAIR.unpack(payload))
+
+
+def encode_boundary(version: int) -> bytes:
+    """A GC boundary: a write version of 128 bits."""
+    return _PAIR.pack(version & _LOW_64, version >> 64)
+
+
+def decode_boundary(payload: Buffer) -> int:
+    if len(payload) != _PAIR.size:
+        raise CorruptData(f"BOUNDARY record of {len(payload)} bytes")
+    low, high = _PAIR.unpack(payload)
+    return int(low) | int(high) << 64
