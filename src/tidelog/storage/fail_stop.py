@@ -1,0 +1,143 @@
+"""Turns errors of the disk into the errors of Tidelog, and makes the fatal ones final.
+
+F1  A full disk is an answer (DiskFull): what was being written is thrown away and the log
+    goes on with what it has.
+F2  Any other failed write, and every failed sync, rename, link or unlink, stops the log
+    (StorageFailed).  From then on nothing is written any more: after a failed sync the kernel
+    may have dropped the data, and a second sync would report success.
+F3  What cannot be read is damaged (CorruptData), never absent.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tidelog.errors import CorruptData, DiskFull, ReadOnly, StorageFailed
+from tidelog.storage.vfs import File, FileStat, Lock, Vfs
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+@dataclass(slots=True)
+class FailStopVfs:
+    """A Vfs over another one; ``failed`` tells why the log stopped, if it did."""
+
+    inner: Vfs
+    failed: str | None = None
+
+    def create(self, path: str) -> File:
+        with self._writing(f"create {path}"):
+            return FailStopFile(self.inner.create(path), self, path)
+
+    def open(self, path: str, *, write: bool = False) -> File:
+        with self._reading(path):
+            return FailStopFile(self.inner.open(path, write=write), self, path)
+
+    def stat(self, path: str) -> FileStat | None:
+        with self._reading(path):
+            return self.inner.stat(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        with self._reading(path):
+            return self.inner.list_dir(path)
+
+    def make_dir(self, path: str) -> None:
+        with self._writing(f"make the directory {path}"):
+            self.inner.make_dir(path)
+
+    def rename(self, source: str, target: str) -> None:
+        with self._writing(f"rename {source} to {target}"):
+            self.inner.rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        with self._writing(f"link {source} to {target}"):
+            self.inner.link(source, target)
+
+    def symlink(self, target_name: str, path: str) -> None:
+        with self._writing(f"make the symbolic link {path}"):
+            self.inner.symlink(target_name, path)
+
+    def unlink(self, path: str) -> None:
+        with self._writing(f"delete {path}"):
+            self.inner.unlink(path)
+
+    def sync_dir(self, path: str) -> None:
+        with self._syncing(path):
+            self.inner.sync_dir(path)
+
+    def lock(self, path: str) -> Lock:
+        return self.inner.lock(path)
+
+    def free_bytes(self, path: str) -> int:
+        with self._reading(path):
+            return self.inner.free_bytes(path)
+
+    # -- classification ------------------------------------------------------------------
+
+    @contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise CorruptData(f"{path} is missing: was it deleted by someone else?") from error
+        except OSError as error:
+            raise CorruptData(f"{path} cannot be read: {error}") from error
+
+    @contextmanager
+    def _writing(self, what: str) -> Iterator[None]:
+        self.check_running()
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(f"no room to {what}: free some space and try again") from error
+            if error.errno in _READ_ONLY:
+                raise ReadOnly(f"not allowed to {what}: {error.strerror}") from error
+            raise self.stop(f"could not {what}: {error}") from error
+
+    @contextmanager
+    def _syncing(self, path: str) -> Iterator[None]:
+        self.check_running()
+        try:
+            yield
+        except OSError as error:
+            raise self.stop(f"fsync of {path} failed: {error}") from error
+
+    def check_running(self) -> None:
+        if self.failed is not None:
+            raise StorageFailed(f"the log has stopped: {self.failed}; open it again")
+
+    def stop(self, reason: str) -> StorageFailed:
+        """Refuse all writes from now on (F2)."""
+        self.failed = reason
+        return StorageFailed(f"{reason}; the log has stopped, open it again to see what survived")
+
+
+@dataclass(slots=True)
+class FailStopFile:
+    inner: File
+    vfs: FailStopVfs
+    path: str
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        with self.vfs._reading(self.path):
+            return self.inner.read_at(offset, length)
+
+    def write_at(self, offset: int, parts: Sequence[bytes]) -> None:
+        with self.vfs._writing(f"write to {self.path}"):
+            self.inner.write_at(offset, parts)
+
+    def sync(self) -> None:
+        with self.vfs._syncing(self.path):
+            self.inner.sync()
+
+    def size(self) -> int:
+        with self.vfs._reading(self.path):
+            return self.inner.size()
+
+    def close(self) -> None:
+        self.inner.close()

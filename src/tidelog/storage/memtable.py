@@ -1,0 +1,157 @@
+"""What one WAL file holds of one log stream, in memory.
+
+A memtable is appended to by the committing thread only; any thread may read.  Lists
+only grow in place; whatever shrinks them (``truncated``) makes a new memtable, so a
+reader that holds one never sees it change under it.
+
+Invariants:
+  M1  Batches ascend and do not overlap; ``end_llsn`` is one past the last entry.
+  M2  ``runs`` covers exactly the ordered entries; entries beyond are unordered.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tidelog.formats.batch import HEADER_BYTES, Batch, decode_batch
+from tidelog.formats.entry import Kind
+from tidelog.formats.glsn_runs import GlsnRuns
+from tidelog.invariants import check
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """An encoded batch in memory, as its header and body, with its place."""
+
+    first_llsn: int
+    end_llsn: int
+    header: bytes
+    body: bytes | memoryview
+
+    @property
+    def size(self) -> int:
+        return len(self.header) + len(self.body)
+
+    def view(self) -> Batch:
+        """The batch to read from; its checksum was verified or made by us."""
+        return decode_batch(b"".join((self.header, self.body)), verify=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedWrite:
+    """The place of one PUT or DELETE (or DELETE_STORAGE) in the order of writes."""
+
+    version: int
+    llsn: int
+    kind: Kind
+
+
+@dataclass(slots=True)
+class Memtable:
+    wal_file: int
+    batches: list[StoredBatch] = field(default_factory=list)
+    runs: GlsnRuns = field(default_factory=GlsnRuns)
+    size: int = 0
+    _starts: list[int] = field(default_factory=list)
+    _keys: dict[tuple[int, bytes], KeyedWrite] = field(default_factory=dict)
+    _storage_deletes: dict[int, KeyedWrite] = field(default_factory=dict)
+    _indexed: int = 0
+    """How many batches ``_keys`` covers: the index is made when it is first asked for."""
+    _indexing: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def first_llsn(self) -> int:
+        return self.batches[0].first_llsn
+
+    @property
+    def end_llsn(self) -> int:
+        return self.batches[-1].end_llsn
+
+    def add(self, batch: StoredBatch) -> None:
+        if self.batches:
+            check(batch.first_llsn >= self.end_llsn, "M1: batches of a memtable must ascend")
+        self.batches.append(batch)
+        self._starts.append(batch.first_llsn)
+        self.size += batch.size
+
+    def batches_between(self, begin: int, end: int) -> Iterator[StoredBatch]:
+        """Batches that overlap ``[begin, end)``, ascending."""
+        position = max(bisect_right(self._starts, begin) - 1, 0)
+        while position < len(self._starts):
+            batch = self.batches[position]
+            if batch.first_llsn >= end:
+                return
+            if batch.end_llsn > begin:
+                yield batch
+            position += 1
+
+    def truncated(self, llsn_end: int) -> Memtable:
+        """A memtable without the entries at and above ``llsn_end``."""
+        shorter = Memtable(self.wal_file)
+        for batch in self.batches:
+            if batch.end_llsn <= llsn_end:
+                shorter.add(batch)
+                continue
+            if batch.first_llsn < llsn_end:
+                shorter.add(_cut(batch, llsn_end))
+            break
+        if shorter.batches:
+            for begin, glsn, length in self.runs.slices(0, llsn_end):
+                shorter.runs.append(begin, glsn, length)
+        return shorter
+
+    # -- keys --------------------------------------------------------------------
+
+    def find_key(self, storage_id: int, key: bytes) -> KeyedWrite | None:
+        """The greatest ordered write of a key in this memtable."""
+        self._index_keys()
+        return self._keys.get((storage_id, key))
+
+    def storage_delete(self, storage_id: int) -> KeyedWrite | None:
+        self._index_keys()
+        return self._storage_deletes.get(storage_id)
+
+    def _index_keys(self) -> None:
+        with self._indexing:
+            self._index_new_batches()
+
+    def _index_new_batches(self) -> None:
+        while self._indexed < len(self.batches):
+            stored = self.batches[self._indexed]
+            if stored.end_llsn > self.runs.llsn_end:
+                return  # Unordered entries have no version yet.
+            batch = stored.view()
+            if batch.is_keyed:
+                self._index_batch(batch)
+            self._indexed += 1
+
+    def _index_batch(self, batch: Batch) -> None:
+        for position, entry in enumerate(batch.entries()):
+            llsn = batch.llsn_at(position)
+            version = entry.write_version
+            if version is None:
+                version = self.runs.glsn_of(llsn)
+            write = KeyedWrite(version, llsn, entry.kind)
+            if entry.kind in (Kind.PUT, Kind.DELETE):
+                place = (entry.storage_id, entry.key)
+                self._keys[place] = greater(self._keys.get(place), write) or write
+            elif entry.kind is Kind.DELETE_STORAGE:
+                known = self._storage_deletes.get(entry.storage_id)
+                self._storage_deletes[entry.storage_id] = greater(known, write) or write
+
+
+def greater(known: KeyedWrite | None, found: KeyedWrite | None) -> KeyedWrite | None:
+    """The later of two writes of a key, in the order of (version, LLSN)."""
+    if known is None or found is None:
+        return known or found
+    return found if (found.version, found.llsn) > (known.version, known.llsn) else known
+
+
+def _cut(stored: StoredBatch, llsn_end: int) -> StoredBatch:
+    batch = stored.view()
+    kept = batch.select(range(batch.position(llsn_end)))
+    view = decode_batch(kept, verify=False)
+    return StoredBatch(view.first_llsn, view.end_llsn, kept[:HEADER_BYTES], kept[HEADER_BYTES:])

@@ -1,0 +1,291 @@
+"""Everything one node stores: the shared WAL, the manifest, and a store for each stream.
+
+One thread at a time calls ``write`` (the committing thread); one thread at a time calls the
+methods that swap files (the worker).  They may be two threads.
+
+Directory:
+  LOCK                      held while the log is open
+  manifest                  what the log is, and the state of its streams
+  wal/<number>.wal          frames that are not in segments yet
+  streams/<id>/             segments and snapshots of one stream
+
+Invariants:
+  K1  The manifest says that a WAL file is no longer needed only after its segments are durable.
+  K2  A stream's directory is durable before a manifest names the stream.
+  K3  A frame is applied to the streams only after it is durable.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tidelog.core.replica.commit_context import CommitContext
+from tidelog.formats.manifest import Manifest, StreamManifest, TopicManifest, encode_manifest
+from tidelog.formats.wal import Record, RecordType
+from tidelog.formats.wal_payloads import (
+    Cut,
+    Trim,
+    Truncate,
+    encode_boundary,
+    encode_cut,
+    encode_trim,
+    encode_truncate,
+)
+from tidelog.limits import WAL_BACKLOG_FILES_MAX
+from tidelog.storage.atomic_file import replace_file
+from tidelog.storage.fail_stop import FailStopVfs
+from tidelog.storage.memtable import StoredBatch
+from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.segment_writer import SegmentPlace
+from tidelog.storage.stream_store import StreamStore
+from tidelog.storage.vfs import Lock
+from tidelog.storage.wal import Wal
+
+MANIFEST_NAME = "manifest"
+LOCK_NAME = "LOCK"
+WAL_DIRECTORY = "wal"
+STREAMS_DIRECTORY = "streams"
+_RECORD_BYTES = 128
+"""What a batch takes in a frame besides itself: record header, and its part of the cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWrite:
+    """A batch for a stream, already at its place (``stored``)."""
+
+    stream: int
+    stored: StoredBatch
+    count: int
+    producer: int = 0
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWrite:
+    """All that one group commit makes durable together."""
+
+    batches: Sequence[BatchWrite] = ()
+    cut: Cut | None = None
+    trims: Sequence[tuple[int, Trim]] = ()
+    truncates: Sequence[tuple[int, Truncate]] = ()
+    boundaries: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(slots=True)
+class NodeStore:
+    vfs: FailStopVfs
+    path: str
+    manifest: Manifest
+    wal: Wal
+    opened: OpenSegments
+    lock_file: Lock
+    streams: dict[int, StreamStore] = field(default_factory=dict)
+    topics: dict[int, TopicManifest] = field(default_factory=dict)
+    _manifest_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    # -- writing (committing thread) ----------------------------------------------------
+
+    def reserve(self, batches: Sequence[BatchWrite]) -> bool:
+        """Make sure that a frame of these fits; True when the WAL rolled and a flush is due.
+
+        DiskFull leaves everything as it was, and the caller may try again later.
+        """
+        size = sum(write.stored.size for write in batches) + _RECORD_BYTES * (len(batches) + 1)
+        if self.wal.has_room(size):
+            return False
+        self.wal.roll()
+        return True
+
+    def write(self, frame: FrameWrite) -> None:
+        """Make a frame durable, then apply it to the streams (K3)."""
+        records = self._records(frame)
+        self.wal.append(records)
+        self.apply(frame)
+
+    def apply(self, frame: FrameWrite) -> None:
+        for write in frame.batches:
+            store = self.streams[write.stream]
+            store.apply_batch(write.stored, self.wal.number, store.end_llsn - 1)
+            if write.producer:
+                store.producers.record(
+                    write.producer, write.sequence, write.stored.first_llsn, write.count
+                )
+        if frame.cut is not None:
+            for stream, context in contexts_of(frame.cut):
+                self.streams[stream].apply_commit(context)
+        for stream, trim in frame.trims:
+            self.streams[stream].apply_trim(trim.llsn_end, trim.glsn_end)
+        for stream, truncate in frame.truncates:
+            self.streams[stream].apply_truncate(truncate.llsn_end, truncate.term)
+        for stream, version in frame.boundaries:
+            self.streams[stream].apply_boundary(version)
+
+    def _records(self, frame: FrameWrite) -> list[Record]:
+        records: list[Record] = []
+        tails: dict[int, int] = {}
+        for write in frame.batches:
+            previous = tails.get(write.stream, self.streams[write.stream].end_llsn - 1)
+            parts = (write.stored.header, write.stored.body)
+            records.append(Record(RecordType.BATCH, write.stream, previous, parts))
+            tails[write.stream] = write.stored.end_llsn - 1
+        if frame.cut is not None:
+            records.append(Record(RecordType.CUT, 0, 0, (encode_cut(frame.cut),)))
+        for stream, trim in frame.trims:
+            records.append(Record(RecordType.TRIM, stream, 0, (encode_trim(trim),)))
+        for stream, truncate in frame.truncates:
+            records.append(Record(RecordType.TRUNCATE, stream, 0, (encode_truncate(truncate),)))
+        for stream, version in frame.boundaries:
+            records.append(Record(RecordType.BOUNDARY, stream, 0, (encode_boundary(version),)))
+        return records
+
+    # -- files (worker thread) -----------------------------------------------------------
+
+    @property
+    def backlog(self) -> int:
+        """Rolled WAL files that are not in segments yet."""
+        return self.wal.number - self.manifest.wal_file
+
+    @property
+    def backlog_is_full(self) -> bool:
+        return self.backlog > WAL_BACKLOG_FILES_MAX
+
+    def flush_oldest(self) -> bool:
+        """Move the oldest rolled WAL file into segments; False when there is none to move.
+
+        Entries that are not ordered yet keep their WAL file back.
+        """
+        number = self.manifest.wal_file
+        if number >= self.wal.number:
+            return False
+        pairs = [
+            (store, table)
+            for store in self.streams.values()
+            for table in store.view.memtables
+            if table.wal_file == number
+        ]
+        if any(table.batches and table.runs.llsn_end < table.end_llsn for _, table in pairs):
+            return False
+        for store, table in pairs:
+            store.flush(table)
+        self.save_manifest(wal_file=number + 1)
+        self.wal.retire_below(number + 1)
+        return True
+
+    def save_manifest(self, *, wal_file: int | None = None) -> None:
+        """Write down the state of all streams; ``wal_file`` is the first one still needed (K1)."""
+        with self._manifest_lock:
+            manifest = Manifest(
+                log_id=self.manifest.log_id,
+                hash_seed=self.manifest.hash_seed,
+                topics=tuple(self.topics.values()),
+                streams=tuple(store.manifest() for store in self.streams.values()),
+                wal_file=self.manifest.wal_file if wal_file is None else wal_file,
+                wal_sequence=self.wal.sequence,
+                next_topic=self.manifest.next_topic,
+                next_stream=self.manifest.next_stream,
+            )
+            self._write_manifest(manifest)
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        data = encode_manifest(manifest)
+        replace_file(self.vfs, self.path, MANIFEST_NAME, data)
+        self.manifest = manifest
+
+    def add_topic(self, name: str, *, streams: int, versions: str) -> TopicManifest:
+        """Create a topic with its streams; durable when this returns."""
+        with self._manifest_lock:
+            first = self.manifest.next_stream
+            topic = TopicManifest(
+                topic=self.manifest.next_topic,
+                name=name,
+                streams=tuple(range(first, first + streams)),
+                key_streams=streams,
+                versions=versions,
+            )
+            self._install_topic(topic, topic.streams)
+        return topic
+
+    def add_streams(self, topic_id: int, count: int) -> TopicManifest:
+        """Give a topic more streams.  They take entries without keys: keys stay where they are."""
+        with self._manifest_lock:
+            known = self.topics[topic_id]
+            first = self.manifest.next_stream
+            added = tuple(range(first, first + count))
+            topic = TopicManifest(
+                topic=known.topic,
+                name=known.name,
+                streams=known.streams + added,
+                key_streams=known.key_streams,
+                versions=known.versions,
+            )
+            self._install_topic(topic, added)
+        return topic
+
+    def _install_topic(self, topic: TopicManifest, added: Sequence[int]) -> None:
+        for stream in added:
+            self._make_stream_directory(stream)
+        made = {
+            stream: self.make_stream(StreamManifest(stream=stream, topic=topic.topic), topic)
+            for stream in added
+        }
+        topics = {**self.topics, topic.topic: topic}
+        streams = {**self.streams, **made}
+        manifest = Manifest(
+            log_id=self.manifest.log_id,
+            hash_seed=self.manifest.hash_seed,
+            topics=tuple(topics.values()),
+            streams=tuple(store.manifest() for store in streams.values()),
+            wal_file=self.manifest.wal_file,
+            wal_sequence=self.wal.sequence,
+            next_topic=max(self.manifest.next_topic, topic.topic + 1),
+            next_stream=max(self.manifest.next_stream, *(s + 1 for s in topic.streams)),
+        )
+        self._write_manifest(manifest)
+        self.topics, self.streams = topics, streams
+
+    def _make_stream_directory(self, stream: int) -> None:
+        parent = f"{self.path}/{STREAMS_DIRECTORY}"
+        self.vfs.make_dir(f"{parent}/{stream:016d}")
+        self.vfs.sync_dir(parent)
+
+    def make_stream(self, manifest: StreamManifest, topic: TopicManifest) -> StreamStore:
+        """A store for a stream as its manifest describes it, without its files."""
+        place = SegmentPlace(
+            directory=f"{self.path}/{STREAMS_DIRECTORY}/{manifest.stream:016d}",
+            stream=manifest.stream,
+            log_id=self.manifest.log_id,
+            hash_seed=self.manifest.hash_seed,
+        )
+        return StreamStore(
+            vfs=self.vfs,
+            opened=self.opened,
+            place=place,
+            topic=manifest.topic,
+            term=manifest.term,
+            log_versions=topic.versions == "log",
+        )
+
+    def close(self) -> None:
+        """Release files and the lock.  What was written is durable already."""
+        self.wal.close()
+        self.opened.close()
+        self.lock_file.release()
+
+
+def contexts_of(cut: Cut) -> list[tuple[int, CommitContext]]:
+    """The commit context that a cut gives to each stream it names."""
+    return [
+        (
+            commit.stream,
+            CommitContext(
+                version=cut.version,
+                high_watermark=commit.high_watermark,
+                glsn_begin=commit.glsn_begin,
+                llsn_begin=commit.llsn_begin,
+                length=commit.length,
+            ),
+        )
+        for commit in cut.commits
+    ]

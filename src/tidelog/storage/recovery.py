@@ -1,0 +1,335 @@
+"""Opens a node's directory: makes a new log, or brings an existing one back to a safe state.
+
+The order of the steps matters:
+  1  take the lock and read the manifest;
+  2  per stream: finish or undo interrupted compactions, drop temporary files, list segments;
+  3  replay the WAL into memtables;
+  4  arrange sources (newest wins), load the snapshot, rebuild its live indexes if need be;
+  5  judge every stream by the recovery rule; one that lacks something it had ordered is never
+     opened as if nothing had happened;
+  6  delete what nothing refers to.
+Doing it twice changes nothing the second time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from pyroaring import BitMap64
+
+from tidelog.core.replica.commit_context import CommitContext
+from tidelog.core.replica.producers import ProducerTable
+from tidelog.core.replica.recover import Facts, recover
+from tidelog.errors import CorruptData, LogLocked, NotALog, ReadOnly
+from tidelog.formats.batch import HEADER_BYTES, decode_batch
+from tidelog.formats.manifest import Manifest, StreamManifest, decode_manifest, encode_manifest
+from tidelog.formats.wal import (
+    DecodedRecord,
+    Frame,
+    RecordType,
+)
+from tidelog.formats.wal_payloads import (
+    decode_boundary,
+    decode_cut,
+    decode_trim,
+    decode_truncate,
+)
+from tidelog.limits import MANIFEST_BYTES_MAX
+from tidelog.storage.atomic_file import read_file, remove_temporaries, replace_file
+from tidelog.storage.compaction_files import recover_groups, remove_symlinks
+from tidelog.storage.fail_stop import FailStopVfs
+from tidelog.storage.memtable import StoredBatch
+from tidelog.storage.node_store import (
+    LOCK_NAME,
+    MANIFEST_NAME,
+    STREAMS_DIRECTORY,
+    WAL_DIRECTORY,
+    NodeStore,
+    contexts_of,
+)
+from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.segments import Segment, StreamView, segment_name, segment_numbers
+from tidelog.storage.stream_store import StreamStore
+from tidelog.storage.vfs import Lock, Vfs
+from tidelog.storage.wal import Wal, wal_numbers, wal_path
+from tidelog.storage.wal_recovery import holds_any_frame, replay_wal
+
+_OWN_NAMES = {LOCK_NAME, MANIFEST_NAME, WAL_DIRECTORY, STREAMS_DIRECTORY, f"{MANIFEST_NAME}.tmp"}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOptions:
+    wal_file_bytes: int
+    create: bool = True
+
+
+def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
+    """Open the log at ``path``, or make a new one there if ``options`` allow it."""
+    disk = FailStopVfs(vfs)
+    if disk.stat(path) is None:
+        if not options.create:
+            raise NotALog(f"{path} does not exist")
+        disk.make_dir(path)
+    if MANIFEST_NAME not in disk.list_dir(path) and not options.create:
+        raise NotALog(f"{path} holds no log: it has no manifest")
+    lock = _take_lock(disk, path)
+    try:
+        data = read_file(disk, f"{path}/{MANIFEST_NAME}", MANIFEST_BYTES_MAX)
+        if data is None:
+            return _create(disk, path, options, lock)
+        return _Opening(disk, path, options, lock, decode_manifest(data)).run()
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _take_lock(disk: FailStopVfs, path: str) -> Lock:
+    try:
+        return disk.lock(f"{path}/{LOCK_NAME}")
+    except BlockingIOError as error:
+        raise LogLocked(
+            f"{path} is open in another process ({error}): close it there first"
+        ) from error
+    except PermissionError as error:
+        raise ReadOnly(f"{path} cannot be written to: {error}") from error
+    except OSError as error:
+        raise ReadOnly(f"{path} cannot be locked: {error}") from error
+
+
+# -- a new log ------------------------------------------------------------------------------
+
+
+def _create(disk: FailStopVfs, path: str, options: StoreOptions, lock: Lock) -> NodeStore:
+    """The manifest is written last: without it there is no log, only leftovers of a creation."""
+    _check_only_leftovers(disk, path)
+    wal_directory = f"{path}/{WAL_DIRECTORY}"
+    for directory in (wal_directory, f"{path}/{STREAMS_DIRECTORY}"):
+        disk.make_dir(directory)
+    for name in disk.list_dir(wal_directory):
+        disk.unlink(f"{wal_directory}/{name}")
+    manifest = Manifest(
+        log_id=secrets.token_bytes(16),
+        hash_seed=secrets.randbits(64),
+        wal_file=1,
+        wal_sequence=1,
+    )
+    wal = Wal(disk, wal_directory, log_id=manifest.log_id, file_bytes=options.wal_file_bytes)
+    wal.start(number=1, sequence=1)
+    try:
+        disk.sync_dir(path)
+        replace_file(disk, path, MANIFEST_NAME, encode_manifest(manifest))
+        _sync_parent(disk, path)
+    except BaseException:
+        wal.close()
+        raise
+    return NodeStore(disk, path, manifest, wal, OpenSegments(disk), lock)
+
+
+def _sync_parent(disk: FailStopVfs, path: str) -> None:
+    """The log's own directory must not vanish either."""
+    parent = path.rsplit("/", 1)[0] or "/"
+    if parent != path:
+        disk.sync_dir(parent)
+
+
+def _check_only_leftovers(disk: FailStopVfs, path: str) -> None:
+    """Refuse to make a log where something else lies, be it a log that lost its manifest."""
+    foreign = [name for name in disk.list_dir(path) if name not in _OWN_NAMES]
+    if foreign:
+        raise NotALog(f"{path} holds {foreign[0]!r} and no log: give an empty or a new directory")
+    streams, wal = f"{path}/{STREAMS_DIRECTORY}", f"{path}/{WAL_DIRECTORY}"
+    has_streams = disk.stat(streams) is not None and bool(disk.list_dir(streams))
+    has_frames = disk.stat(wal) is not None and any(
+        holds_any_frame(disk, wal_path(wal, number)) for number in wal_numbers(disk, wal)
+    )
+    if has_streams or has_frames:
+        raise CorruptData(f"{path} holds entries, but its manifest is missing: restore it")
+
+
+# -- an existing log --------------------------------------------------------------------------
+
+
+class _Opening:
+    """One start of an existing log."""
+
+    def __init__(
+        self, disk: FailStopVfs, path: str, options: StoreOptions, lock: Lock, manifest: Manifest
+    ) -> None:
+        wal_directory = f"{path}/{WAL_DIRECTORY}"
+        self._disk = disk
+        self._wal_directory = wal_directory
+        wal = Wal(disk, wal_directory, log_id=manifest.log_id, file_bytes=options.wal_file_bytes)
+        self._node = NodeStore(disk, path, manifest, wal, OpenSegments(disk), lock)
+
+    def run(self) -> NodeStore:
+        node, manifest = self._node, self._node.manifest
+        try:
+            remove_temporaries(self._disk, node.path)
+            remove_temporaries(self._disk, self._wal_directory)
+            node.topics = {topic.topic: topic for topic in manifest.topics}
+            for stream in manifest.streams:
+                self._load_stream(stream)
+            self._replay_wal(manifest)
+            for stream in manifest.streams:
+                self._settle_stream(node.streams[stream.stream])
+        except BaseException:
+            node.wal.close()
+            node.opened.close()
+            raise
+        return node
+
+    def _load_stream(self, manifest: StreamManifest) -> None:
+        topic = self._node.topics.get(manifest.topic)
+        if topic is None:
+            raise CorruptData(f"stream {manifest.stream} is of unknown topic {manifest.topic}")
+        store = self._node.make_stream(manifest, topic)
+        directory = store.place.directory
+        recover_groups(self._disk, directory)
+        remove_temporaries(self._disk, directory)
+        remove_symlinks(self._disk, directory)
+        state = manifest.state
+        store.context = state.context
+        store.trim_llsn_end, store.trim_glsn_end = state.trim_llsn_end, state.trim_glsn_end
+        store.boundary = state.boundary
+        store.producers = ProducerTable.thaw(state.producers)
+        store.limits = manifest.limits
+        store.end_llsn = store.stored_end = manifest.stored_end
+        self._node.streams[manifest.stream] = store
+        segments = [self._load_segment(store, n) for n in segment_numbers(self._disk, directory)]
+        following = max((segment.number + 1 for segment in segments), default=1)
+        store.next_segment = max(manifest.next_segment, following)
+        store.view = StreamView(tuple(segments))
+
+    def _load_segment(self, store: StreamStore, number: int) -> Segment:
+        path = f"{store.place.directory}/{segment_name(number)}"
+        with self._node.opened.lease(path) as reader:
+            if reader.header.log_id != store.place.log_id or reader.stream != store.stream:
+                raise CorruptData(f"{path} belongs to another log or stream")
+            if reader.number != number:
+                raise CorruptData(f"{path} says that it is segment {reader.number}")
+            return Segment.of(store.place.directory, reader.footer, reader.size_bytes)
+
+    # -- WAL ---------------------------------------------------------------------------------
+
+    def _replay_wal(self, manifest: Manifest) -> None:
+        tail = replay_wal(
+            self._disk,
+            self._wal_directory,
+            log_id=manifest.log_id,
+            first_file=manifest.wal_file,
+            durable_sequence=manifest.wal_sequence,
+            replay=self._replay_frame,
+        )
+        self._node.wal.resume(
+            number=tail.number, salt=tail.salt, offset=tail.offset, sequence=tail.next_sequence
+        )
+        for number in wal_numbers(self._disk, self._wal_directory):
+            if number < manifest.wal_file:
+                self._disk.unlink(wal_path(self._wal_directory, number))
+
+    def _replay_frame(self, wal_file: int, frame: Frame) -> None:
+        for record in frame.records:
+            if record.type is RecordType.CUT:
+                for stream, context in contexts_of(decode_cut(record.payload)):
+                    self._replay_commit(self._stream(stream), context)
+                continue
+            store = self._stream(record.stream)
+            match record.type:
+                case RecordType.BATCH:
+                    self._replay_batch(store, record, wal_file)
+                case RecordType.TRIM:
+                    trim = decode_trim(record.payload)
+                    store.apply_trim(trim.llsn_end, trim.glsn_end)
+                case RecordType.TRUNCATE:
+                    truncate = decode_truncate(record.payload)
+                    store.apply_truncate(truncate.llsn_end, truncate.term)
+                case RecordType.BOUNDARY:
+                    store.apply_boundary(decode_boundary(record.payload))
+
+    def _stream(self, stream: int) -> StreamStore:
+        store = self._node.streams.get(stream)
+        if store is None:
+            raise CorruptData(f"the WAL names stream {stream}, the manifest does not")
+        return store
+
+    def _replay_batch(self, store: StreamStore, record: DecodedRecord, wal_file: int) -> None:
+        batch = decode_batch(record.payload)
+        if batch.stream != store.stream:
+            raise CorruptData(f"a batch of stream {batch.stream} in a record of {store.stream}")
+        data = bytes(batch.data)
+        stored = StoredBatch(
+            batch.first_llsn, batch.end_llsn, data[:HEADER_BYTES], data[HEADER_BYTES:]
+        )
+        store.apply_batch(stored, wal_file, record.previous_llsn)
+        if batch.producer and store.producers.is_new(batch.producer, batch.sequence):
+            store.producers.record(batch.producer, batch.sequence, batch.first_llsn, batch.count)
+
+    def _replay_commit(self, store: StreamStore, context: CommitContext) -> None:
+        """The manifest may know a later context already; the GLSN mapping is needed anyway."""
+        if context.version > store.context.version:
+            store.apply_commit(context)
+        else:
+            store.map_glsns(context)
+
+    # -- judgement ----------------------------------------------------------------------------
+
+    def _settle_stream(self, store: StreamStore) -> None:
+        store.rearrange()
+        store.snapshot, _, problem = store.snapshots.load(store.rebuild_live)
+        recovery = recover(
+            Facts(
+                context=store.context,
+                first_llsn=_first_llsn(store.view),
+                end_llsn=store.end_llsn,
+                missing_llsn=_first_missing(store),
+                trim_llsn_end=store.trim_llsn_end,
+            )
+        )
+        if not recovery.usable:
+            detail = f" ({problem})" if problem else ""
+            raise CorruptData(
+                f"stream {store.stream}: {recovery.reason}{detail}; "
+                f"see what is left with `tidelog verify {self._node.path}`"
+            )
+        store.sweep()
+
+
+def _first_llsn(view: StreamView) -> int | None:
+    if view.segments:
+        return view.segments[0].first_llsn
+    return next((table.first_llsn for table in view.memtables if table.batches), None)
+
+
+def _first_missing(store: StreamStore) -> int | None:
+    """The first LLSN that should be stored and is in no source; None if all is there.
+
+    Above the snapshot every entry must be there; up to it, every live one.
+    """
+    view, snapshot = store.view, store.snapshot
+    nothing = BitMap64()
+    position = store.trim_llsn_end
+    for segment in view.segments:
+        missing = snapshot.missing_from(nothing, position, segment.first_llsn)
+        if missing is None:
+            missing = _missing_inside(store, segment)
+        if missing is not None:
+            return missing
+        position = max(position, segment.end_llsn)
+    for table in view.memtables:
+        if table.batches:
+            missing = snapshot.missing_from(nothing, position, table.first_llsn)
+            if missing is not None:
+                return missing
+            position = max(position, table.end_llsn)
+    return snapshot.missing_from(nothing, position, store.end_llsn)
+
+
+def _missing_inside(store: StreamStore, segment: Segment) -> int | None:
+    """Counting is enough when the numbers agree; only otherwise the entries are looked at."""
+    begin = max(segment.first_llsn, store.trim_llsn_end)
+    needed = store.snapshot.live_count(begin, max(begin, segment.end_llsn))
+    if segment.entries >= needed and segment.end_llsn == segment.file_end_llsn:
+        return None
+    with store.opened.lease(segment.path) as reader:
+        return store.snapshot.missing_from(reader.llsns(), begin, segment.end_llsn)

@@ -1,0 +1,399 @@
+"""Writing and reading segment files.
+
+A new file is written once, from its header to its trailer; from then on it never changes.
+Names, renames and the sync of directories are the business of the caller's protocol.
+
+  F1  Whatever goes wrong while a file is written, no part of it stays under its name.
+  F2  Nothing is handed out that was not checked against its checksum in the same call.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final, TypeAlias
+
+import numpy as np
+from pyroaring import BitMap64
+
+from tidelog.errors import CorruptData, UnsupportedVersion
+from tidelog.formats.batch import Batch, decode_batch
+from tidelog.formats.checksum import Buffer
+from tidelog.formats.glsn_runs import GlsnRuns
+from tidelog.formats.key_index import (
+    KeyHit,
+    KeyPage,
+    KeyRows,
+    RowColumns,
+    SegmentSummary,
+    build_rows,
+    concat_rows,
+    encode_key_pages,
+    is_sorted,
+    no_rows,
+    sort_rows,
+)
+from tidelog.formats.segment import (
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    BlockColumns,
+    PageColumns,
+    SegmentFooter,
+    SegmentHeader,
+    decode_footer,
+    decode_segment_header,
+    decode_trailer,
+    encode_footer,
+    encode_segment_header,
+)
+from tidelog.invariants import check
+from tidelog.storage.vfs import File, Vfs
+
+IO_BYTES: Final = 1 << 20
+"""Size of one write, and the most that one read takes unless a single batch is larger."""
+_TAIL_BYTES: Final = 64 << 10  # Read first when a file is opened; most footers fit.
+
+EncodedBatch: TypeAlias = Buffer | tuple[bytes, ...]
+"""The bytes of a batch, in one piece or in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentContent:
+    """What goes into a new segment.
+
+    ``batches`` may be a generator, so that no more than a write's worth is in memory.
+    ``runs`` cover every LLSN in the batches and may go beyond them.  Either ``rows`` are the
+    sorted rows of all keyed entries (None if there is none), or the writer makes them with
+    ``hash_seed`` as the batches pass by.
+    """
+
+    number: int
+    stream: int
+    log_id: bytes
+    batches: Iterable[EncodedBatch]
+    runs: GlsnRuns
+    rows: KeyRows | None = None
+    hash_seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentCheck:
+    entries: int
+    bytes: int
+
+
+def write_segment_file(
+    vfs: Vfs, path: str, content: SegmentContent, *, sync: bool = True
+) -> SegmentFooter | None:
+    """Create ``path`` and write a whole segment to it; FileExistsError if the name is taken.
+
+    None, and no file, when there are no batches: a segment is never empty.
+    """
+    batches = iter(content.batches)
+    first = next(batches, None)
+    if first is None:
+        return None
+    file = vfs.create(path)
+    try:
+        footer = _Writer(file, content).write(chain((first,), batches))
+        if sync:
+            file.sync()
+        file.close()
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        with suppress(OSError):
+            vfs.unlink(path)
+        raise
+    return footer
+
+
+class _Columns:
+    """Growing columns of a footer, one item type each."""
+
+    def __init__(self, items: str) -> None:
+        self.arrays: Final = [array(item) for item in items]
+
+    def add(self, *row: int) -> None:
+        for column, value in zip(self.arrays, row, strict=True):
+            column.append(value)
+
+
+class _Writer:
+    """One pass over the content; collects the columns of the footer on its way."""
+
+    def __init__(self, file: File, content: SegmentContent) -> None:
+        self._file = file
+        self._content = content
+        self._parts: list[bytes] = []
+        self._parts_bytes = 0
+        self._written = 0
+        self._summary = SegmentSummary()
+        check(content.rows is None or content.hash_seed is None, "key rows come from one place")
+        self._gathered = None if content.hash_seed is None else RowColumns(content.hash_seed)
+        self._block_columns = _Columns("QQQQII")
+        self._page_columns = _Columns("QQII")
+
+    def write(self, batches: Iterable[EncodedBatch]) -> SegmentFooter:
+        content = self._content
+        self._add(encode_segment_header(content.number, content.stream, content.log_id))
+        self._write_blocks(batches)
+        blocks = BlockColumns(*self._block_columns.arrays)
+        first_llsn, end_llsn = blocks.first_llsn[0], blocks.end_llsn[-1]
+        runs = content.runs.restrict(first_llsn, end_llsn)
+        special, stats = self._summary.finish(runs)
+        rows = content.rows
+        if self._gathered is not None:
+            rows = sort_rows(self._gathered.rows(runs.glsns))
+        rows = rows if rows is not None else no_rows()
+        check(len(rows) == stats.keyed, "every keyed entry has its row")
+        for page in encode_key_pages(rows, first_llsn, runs):
+            self._page_columns.add(self._offset, page.fence, len(page.data), page.rows)
+            self._add(page.data)
+        footer = SegmentFooter(
+            number=content.number,
+            stream=content.stream,
+            blocks=blocks,
+            runs=runs,
+            pages=PageColumns(*self._page_columns.arrays),
+            specials=tuple(special),
+            stats=stats,
+        )
+        self._add(encode_footer(footer))
+        self._flush()
+        return footer
+
+    def _write_blocks(self, batches: Iterable[EncodedBatch]) -> None:
+        end_llsn = 0
+        for encoded in batches:
+            data = b"".join(encoded) if isinstance(encoded, tuple) else bytes(encoded)
+            batch = decode_batch(data)
+            check(batch.length == len(data), "a batch is stored alone")
+            check(batch.stream == self._content.stream, "a segment holds one stream")
+            check(batch.first_llsn >= end_llsn, "S1: batches ascend and do not overlap")
+            check(_covers(self._content.runs, batch), "an entry of a segment has its GLSN")
+            end_llsn = batch.end_llsn
+            self._block_columns.add(
+                batch.first_llsn, end_llsn, self._offset, batch.term, batch.length, batch.count
+            )
+            self._summary.add(batch)
+            if self._gathered is not None:
+                self._gathered.add(batch)
+            self._add(data)
+
+    @property
+    def _offset(self) -> int:
+        return self._written + self._parts_bytes
+
+    def _add(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._parts_bytes += len(data)
+        if self._parts_bytes >= IO_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._file.write_at(self._written, [b"".join(self._parts)])
+        self._written += self._parts_bytes
+        self._parts, self._parts_bytes = [], 0
+
+
+class SegmentReader:
+    """One open segment file.  Any number of threads may use it at once."""
+
+    __slots__ = ("_file", "footer", "header", "path", "size_bytes")
+
+    def __init__(
+        self, file: File, path: str, header: SegmentHeader, footer: SegmentFooter, size: int
+    ) -> None:
+        self._file: Final = file
+        self.path: Final = path
+        self.header: Final = header
+        self.footer: Final = footer
+        self.size_bytes: Final = size
+
+    @classmethod
+    def open(cls, vfs: Vfs, path: str) -> SegmentReader:
+        """Open a file and check its header, trailer and footer."""
+        file = vfs.open(path)
+        try:
+            with _naming(path):
+                size = file.size()
+                header = decode_segment_header(file.read_at(0, HEADER_BYTES))
+                footer = _read_footer(file, size)
+                if (header.number, header.stream) != (footer.number, footer.stream):
+                    raise CorruptData("S3: header and footer are of different segments")
+        except BaseException:
+            file.close()
+            raise
+        return cls(file, path, header, footer, size)
+
+    @property
+    def number(self) -> int:
+        return self.footer.number
+
+    @property
+    def stream(self) -> int:
+        return self.footer.stream
+
+    @property
+    def log_id(self) -> bytes:
+        return self.header.log_id
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read_blocks(self, llsn_begin: int, llsn_end: int) -> Iterator[Batch]:
+        """The batches that overlap ``[llsn_begin, llsn_end)``, each verified, in order."""
+        return self._read(self.footer.blocks_between(llsn_begin, llsn_end))
+
+    def find_key(self, hash_hi: int, hash_lo: int) -> list[KeyHit]:
+        """All rows of a key, oldest version first; versions are always filled in."""
+        hits: list[KeyHit] = []
+        glsn_of = self.footer.runs.glsn_of
+        for number in self.footer.pages_between(hash_hi, hash_hi + 1):
+            page = self._read_page(number)
+            found = page.find(hash_hi, hash_lo)
+            if page.implicit:
+                found = [hit._replace(version=glsn_of(hit.llsn)) for hit in found]
+            hits += found
+        return hits
+
+    def key_rows(self, hash_hi_begin: int, hash_hi_end: int) -> KeyRows:
+        """The rows with hashes in ``[hash_hi_begin, hash_hi_end)``, sorted, versions filled in."""
+        parts: list[KeyRows] = []
+        for number in self.footer.pages_between(hash_hi_begin, hash_hi_end):
+            page = self._read_page(number)
+            rows = page.rows()
+            if page.implicit:
+                rows = replace(rows, version_lo=self.footer.runs.glsns(rows.llsn))
+            parts.append(rows.between(hash_hi_begin, hash_hi_end))
+        return concat_rows(parts)
+
+    def key_row_count(self, hash_hi_begin: int, hash_hi_end: int) -> int:
+        """At least as many as ``key_rows`` gives; reads nothing."""
+        pages = self.footer.pages_between(hash_hi_begin, hash_hi_end)
+        return sum(self.footer.pages.rows[pages.start : pages.stop])
+
+    def llsns(self) -> BitMap64:
+        """The LLSNs that are here."""
+        blocks = self.footer.blocks
+        found = BitMap64()
+        begin = end = 0
+        for number, (first, last, count) in enumerate(
+            zip(blocks.first_llsn, blocks.end_llsn, blocks.count, strict=True)
+        ):
+            if last - first != count:
+                (batch,) = self._read(range(number, number + 1))
+                found.update(array("Q", batch.llsns()))
+            elif first == end:
+                end = last
+            else:
+                found.add_range(begin, end)
+                begin, end = first, last
+        found.add_range(begin, end)
+        return found
+
+    def verify(self, seed: int | None = None) -> SegmentCheck:
+        """Read everything and compare it with the footer; with ``seed`` the hashes of keys too."""
+        footer = self.footer
+        batches = self._covered(self._read(range(len(footer.blocks))))
+        rows, special, stats = build_rows(batches, footer.runs, seed or 0)
+        rows = rows if rows is not None else no_rows()
+        with _naming(self.path):
+            if stats != footer.stats or tuple(special) != footer.specials:
+                raise CorruptData("the entries are not the ones that the footer counts")
+            stored = self.key_rows(0, 1 << 64)
+            if not is_sorted(stored):
+                raise CorruptData("K1: the key index is not sorted")
+            if seed is None:
+                rows, stored = _by_llsn(rows), _by_llsn(stored)
+            if not rows.equals(stored):
+                raise CorruptData("the key index is not that of the entries")
+        return SegmentCheck(entries=stats.entries, bytes=self.size_bytes)
+
+    def _covered(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            if not _covers(self.footer.runs, batch):
+                raise CorruptData(f"{self.path}: entries from {batch.first_llsn} have no GLSN")
+            yield batch
+
+    def _read(self, numbers: range) -> Iterator[Batch]:
+        """The blocks of these numbers, neighbours in one read."""
+        lengths, offsets = self.footer.blocks.length, self.footer.blocks.offset
+        begin = numbers.start
+        while begin < numbers.stop:
+            end, size = begin + 1, lengths[begin]
+            while end < numbers.stop and size + lengths[end] <= IO_BYTES:
+                size += lengths[end]
+                end += 1
+            with _naming(self.path):
+                data = memoryview(_read_exactly(self._file, offsets[begin], size))
+                batches = [
+                    self._decode(data[offsets[number] - offsets[begin] :], number)
+                    for number in range(begin, end)
+                ]
+            yield from batches
+            begin = end
+
+    def _decode(self, data: memoryview, number: int) -> Batch:
+        blocks = self.footer.blocks
+        batch = decode_batch(data[: blocks.length[number]])
+        found = (batch.first_llsn, batch.end_llsn, batch.term, batch.length, batch.count)
+        columns = (blocks.first_llsn, blocks.end_llsn, blocks.term, blocks.length, blocks.count)
+        if batch.stream != self.stream or found != tuple(column[number] for column in columns):
+            raise CorruptData(f"block {number} is not the one that the footer describes")
+        return batch
+
+    def _read_page(self, number: int) -> KeyPage:
+        pages = self.footer.pages
+        with _naming(self.path):
+            data = _read_exactly(self._file, pages.offset[number], pages.length[number])
+            page = KeyPage.decode(data, number=number, first_llsn=self.footer.first_llsn)
+            if page.count != pages.rows[number] or page.hash_hi[0] != pages.fence[number]:
+                raise CorruptData(f"key page {number} is not the one that the footer describes")
+        return page
+
+
+@contextmanager
+def _naming(path: str) -> Iterator[None]:
+    """Put the file's name into what is found wrong with it."""
+    try:
+        yield
+    except UnsupportedVersion as error:
+        raise UnsupportedVersion(f"{path}: {error}") from error
+    except CorruptData as error:
+        raise CorruptData(f"{path}: {error}") from error
+
+
+def _read_footer(file: File, size: int) -> SegmentFooter:
+    tail_begin = max(size - _TAIL_BYTES, 0)
+    tail = _read_exactly(file, tail_begin, size - tail_begin)
+    trailer = decode_trailer(tail[-TRAILER_BYTES:], size)
+    begin, length = trailer.footer_offset, trailer.footer_length
+    if begin < tail_begin:
+        return decode_footer(_read_exactly(file, begin, length), trailer)
+    return decode_footer(tail[begin - tail_begin : -TRAILER_BYTES], trailer)
+
+
+def _read_exactly(file: File, offset: int, length: int) -> bytes:
+    data = file.read_at(offset, length)
+    if len(data) != length:
+        raise CorruptData(f"{len(data)} bytes at offset {offset} where {length} should be")
+    return data
+
+
+def _covers(runs: GlsnRuns, batch: Batch) -> bool:
+    """Whether every entry of a batch has a GLSN."""
+    span = batch.end_llsn - batch.first_llsn
+    if sum(run[2] for run in runs.slices(batch.first_llsn, batch.end_llsn)) == span:
+        return True
+    return not batch.dense and all(map(runs.glsn_of, batch.llsns()))
+
+
+def _by_llsn(rows: KeyRows) -> KeyRows:
+    """The rows in log order, without their hashes."""
+    zeros = np.zeros(len(rows), dtype=np.uint64)
+    return replace(rows[np.argsort(rows.llsn)], hash_hi=zeros, hash_lo=zeros)

@@ -1,0 +1,150 @@
+"""The segments and memtables of a stream as readers see them: an immutable view.
+
+Invariants:
+  S1  Sources are ordered by age; where they overlap, the newer one wins: a source is valid
+      only below the first LLSN of every newer one, and below every truncation after it.
+  S2  Effective ranges are disjoint and ascend.
+  S3  A file is removed only when no pinned view can still open it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from tidelog.formats.manifest import TruncationLimit
+from tidelog.formats.segment import SegmentFooter, SpecialEntry
+from tidelog.storage.memtable import Memtable
+from tidelog.storage.vfs import FileKind, Vfs
+
+SEGMENT_SUFFIX = ".segment"
+
+
+def segment_name(number: int) -> str:
+    return f"{number:016d}{SEGMENT_SUFFIX}"
+
+
+def segment_numbers(vfs: Vfs, directory: str) -> list[int]:
+    """Numbers of the segment files, ascending; links that stand for merged ones do not count."""
+    numbers = []
+    for name in vfs.list_dir(directory):
+        stem = name.removesuffix(SEGMENT_SUFFIX)
+        if stem == name or not stem.isdigit():
+            continue
+        found = vfs.stat(f"{directory}/{name}")
+        if found is not None and found.kind is FileKind.FILE:
+            numbers.append(int(stem))
+    return sorted(numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What is known of a segment file without opening it."""
+
+    number: int
+    path: str
+    first_llsn: int
+    end_llsn: int
+    """Effective end (S1); the file may hold more."""
+    file_end_llsn: int
+    entries: int
+    keyed: int
+    size: int
+    max_version: int
+    specials: tuple[SpecialEntry, ...]
+
+    @classmethod
+    def of(cls, directory: str, footer: SegmentFooter, size: int) -> Segment:
+        stats = footer.stats
+        return cls(
+            number=footer.number,
+            path=f"{directory}/{segment_name(footer.number)}",
+            first_llsn=footer.first_llsn,
+            end_llsn=footer.end_llsn,
+            file_end_llsn=footer.end_llsn,
+            entries=stats.entries,
+            keyed=stats.keyed,
+            size=size,
+            max_version=stats.max_version,
+            specials=footer.specials,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """The sources of a stream, oldest first.  Made anew on every structural change."""
+
+    segments: tuple[Segment, ...] = ()
+    memtables: tuple[Memtable, ...] = ()
+
+    @classmethod
+    def arrange(
+        cls,
+        segments: Iterable[Segment],
+        memtables: Sequence[Memtable],
+        limits: Sequence[TruncationLimit],
+    ) -> tuple[StreamView, list[Segment]]:
+        """Compute effective ranges; also returns the segments that hold nothing valid (S1)."""
+        ordered = sorted(segments, key=lambda segment: segment.number)
+        starts = [table.first_llsn for table in memtables if table.batches]
+        ceiling = min(starts, default=1 << 64)
+        valid: list[Segment] = []
+        shadowed: list[Segment] = []
+        for segment in reversed(ordered):
+            bounds = [limit.llsn_end for limit in limits if segment.number <= limit.segment_number]
+            end = min(segment.file_end_llsn, ceiling, *bounds)
+            if end <= segment.first_llsn:
+                shadowed.append(segment)
+                continue
+            valid.append(replace(segment, end_llsn=end))
+            ceiling = min(ceiling, segment.first_llsn)
+        return cls(tuple(reversed(valid)), tuple(memtables)), shadowed
+
+    @property
+    def newest_segment(self) -> int:
+        return self.segments[-1].number if self.segments else 0
+
+
+@dataclass(slots=True)
+class Pins:
+    """Counts the readers of each generation of views, so that files outlive their readers (S3)."""
+
+    _generation: int = 0
+    _readers: dict[int, int] = field(default_factory=dict)
+    _retired: list[tuple[int, str]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """Hold every file of the views published up to now."""
+        with self._lock:
+            generation = self._generation
+            self._readers[generation] = self._readers.get(generation, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._readers[generation] -= 1
+                if not self._readers[generation]:
+                    del self._readers[generation]
+
+    def retire(self, paths: Iterable[str]) -> None:
+        """These files are in no view from now on."""
+        with self._lock:
+            self._generation += 1
+            self._retired.extend((self._generation, path) for path in paths)
+
+    def releasable(self) -> list[str]:
+        """Take out the retired files that no reader can reach any more."""
+        with self._lock:
+            oldest = min(self._readers, default=self._generation)
+            free = [path for generation, path in self._retired if generation <= oldest]
+            self._retired = [item for item in self._retired if item[0] > oldest]
+            return free
+
+    @property
+    def waiting(self) -> int:
+        """Retired files that a reader still holds back."""
+        return len(self._retired)

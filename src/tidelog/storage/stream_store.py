@@ -1,0 +1,388 @@
+"""One node's copy of one log stream: its memtables, segments, snapshot and state.
+
+Two threads change it: the committing thread adds batches and commits to the active memtable,
+and the worker thread swaps files (flush, snapshot, compaction).  Readers take the current view
+and pin it; a view never changes except that its active memtable grows.
+
+Invariants:
+  T1  State (commit context, trim, boundary, producers) only ever reflects durable frames.
+  T2  The list of sources changes after the files did, and files go away after the list changed.
+  T3  Nothing ordered is truncated.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pyroaring import BitMap64
+
+from tidelog.core.compaction.live import check_dead_stays_dead
+from tidelog.core.replica.commit_context import NONE, CommitContext, follow
+from tidelog.core.replica.producers import ProducerTable
+from tidelog.errors import CorruptData
+from tidelog.formats.batch import Batch
+from tidelog.formats.glsn_runs import GlsnRuns
+from tidelog.formats.manifest import StreamManifest, StreamState, TruncationLimit
+from tidelog.formats.snapshot import Snapshot
+from tidelog.invariants import check
+from tidelog.storage.liveness import Liveness, MemorySource, compute_liveness
+from tidelog.storage.memtable import KeyedWrite, Memtable, StoredBatch, greater
+from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.segment_writer import SegmentPlace, flush_memtable
+from tidelog.storage.segments import Pins, Segment, StreamView
+from tidelog.storage.snapshot_store import SnapshotState, SnapshotStore
+from tidelog.storage.vfs import Vfs
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSlice:
+    """Entries ``[begin, end)`` of a batch, with the runs that know their GLSNs."""
+
+    batch: Batch
+    begin: int
+    end: int
+    runs: GlsnRuns
+
+    def llsns(self) -> Sequence[int]:
+        return self.batch.llsns()[self.begin : self.end]
+
+    def glsns(self) -> Sequence[int]:
+        """The GLSN of each entry."""
+        llsns = self.llsns()
+        if not llsns:
+            return ()
+        slices = self.runs.slices(llsns[0], llsns[-1] + 1)
+        if not self.batch.dense:
+            return [self.runs.glsn_of(llsn) for llsn in llsns]
+        if len(slices) == 1:
+            _, glsn, length = slices[0]
+            return range(glsn, glsn + length)
+        return [g for _, glsn, length in slices for g in range(glsn, glsn + length)]
+
+
+@dataclass(slots=True)
+class StreamStore:
+    vfs: Vfs
+    opened: OpenSegments
+    place: SegmentPlace
+    topic: int
+    term: int
+    log_versions: bool
+    """Write versions are GLSNs, so the GC boundary of a snapshot is the GLSN of its index."""
+    view: StreamView = field(default_factory=StreamView)
+    snapshot: SnapshotState = field(default_factory=SnapshotState)
+    context: CommitContext = NONE
+    trim_llsn_end: int = 1
+    trim_glsn_end: int = 1
+    boundary: int = 0
+    producers: ProducerTable = field(default_factory=ProducerTable)
+    limits: tuple[TruncationLimit, ...] = ()
+    next_segment: int = 1
+    end_llsn: int = 1
+    """LLSN of the next entry to store; at or beyond the ordered end."""
+    stored_end: int = 1
+    """Where the entries end that are in segments, or were dead before they got there."""
+    dead_bytes: dict[int, int] = field(default_factory=dict)
+    pins: Pins = field(default_factory=Pins)
+    snapshots: SnapshotStore = field(init=False)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def __post_init__(self) -> None:
+        self.snapshots = SnapshotStore(self.vfs, self.place.directory)
+
+    @property
+    def stream(self) -> int:
+        return self.place.stream
+
+    @property
+    def ordered_end(self) -> int:
+        """The first LLSN that has no GLSN yet."""
+        return self.context.llsn_end
+
+    # -- applying durable frames (committing thread) ---------------------------------
+
+    def apply_batch(self, stored: StoredBatch, wal_file: int, previous_llsn: int) -> None:
+        """Take in a batch that is durable in ``wal_file``."""
+        if previous_llsn != self.end_llsn - 1 or stored.first_llsn < self.end_llsn:
+            raise CorruptData(
+                f"stream {self.stream}: a batch at LLSN {stored.first_llsn} follows "
+                f"{previous_llsn}, but the last entry is {self.end_llsn - 1}"
+            )
+        self.active(wal_file).add(stored)
+        self.end_llsn = stored.end_llsn
+
+    def apply_commit(self, context: CommitContext) -> None:
+        """Entries got their GLSNs; mapping and context came in one durable frame."""
+        self.map_glsns(context)
+        self.context = follow(self.context, context)
+
+    def map_glsns(self, context: CommitContext) -> None:
+        """Note the GLSNs of a cut in the memtables that hold its entries."""
+        for table in self.view.memtables:
+            if not table.batches:
+                continue
+            begin = max(context.llsn_begin, table.first_llsn, table.runs.llsn_end)
+            end = min(context.llsn_end, table.end_llsn)
+            if begin < end:
+                offset = begin - context.llsn_begin
+                table.runs.append(begin, context.glsn_begin + offset, end - begin)
+
+    def apply_trim(self, llsn_end: int, glsn_end: int) -> None:
+        self.trim_llsn_end = max(self.trim_llsn_end, llsn_end)
+        self.trim_glsn_end = max(self.trim_glsn_end, glsn_end)
+
+    def apply_boundary(self, version: int) -> None:
+        self.boundary = max(self.boundary, version)
+
+    def apply_truncate(self, llsn_end: int, term: int) -> None:
+        """Forget the unordered entries from ``llsn_end`` on."""
+        check(llsn_end >= self.ordered_end, "T3: ordered entries cannot be truncated")
+        with self.lock:
+            tables = [
+                table.truncated(llsn_end) if table.batches else table
+                for table in self.view.memtables
+            ]
+            newest = self.next_segment - 1
+            self.limits = (*self.limits, TruncationLimit(newest, llsn_end))
+            self._arrange(self.view.segments, tables)
+            self.producers.truncate(llsn_end)
+            self.end_llsn = min(self.end_llsn, llsn_end)
+            self.stored_end = min(self.stored_end, llsn_end)
+            self.term = max(self.term, term)
+
+    def active(self, wal_file: int) -> Memtable:
+        """The memtable of the current WAL file, made when it is first needed."""
+        tables = self.view.memtables
+        if tables and tables[-1].wal_file == wal_file:
+            return tables[-1]
+        table = Memtable(wal_file)
+        with self.lock:
+            self.view = StreamView(self.view.segments, (*tables, table))
+        return table
+
+    # -- reading -----------------------------------------------------------------------
+
+    def read(self, begin: int, end: int) -> Iterator[BatchSlice]:
+        """The entries in ``[begin, end)``, ascending, a batch at a time.
+
+        Every batch from a file was checked against its checksum.  Files stay in place until the
+        iterator is done.
+        """
+        with self.pins.pinned():
+            view = self.view
+            for segment in view.segments:
+                first, last = max(begin, segment.first_llsn), min(end, segment.end_llsn)
+                if first >= last:
+                    continue
+                with self.opened.lease(segment.path) as reader:
+                    runs = reader.footer.runs
+                    for batch in reader.read_blocks(first, last):
+                        yield BatchSlice(batch, batch.position(first), batch.position(last), runs)
+            for table in view.memtables:
+                for stored in table.batches_between(begin, end):
+                    batch = stored.view()
+                    yield BatchSlice(batch, batch.position(begin), batch.position(end), table.runs)
+
+    def runs_by_glsn(self, glsn_begin: int, glsn_end: int) -> Iterator[tuple[int, int, int]]:
+        """(LLSN, GLSN, length) of the ordered ranges in ``[glsn_begin, glsn_end)``, ascending."""
+        with self.pins.pinned():
+            view = self.view
+            for segment in view.segments:
+                with self.opened.lease(segment.path) as reader:
+                    runs = reader.footer.runs.slices_by_glsn(glsn_begin, glsn_end)
+                yield from GlsnRuns(runs).slices(segment.first_llsn, segment.end_llsn)
+            for table in view.memtables:
+                yield from table.runs.slices_by_glsn(glsn_begin, glsn_end)
+
+    def llsn_at_or_after(self, glsn: int) -> int:
+        """The first LLSN whose GLSN is ``glsn`` or higher; the ordered end if there is none."""
+        for llsn, _, _ in self.runs_by_glsn(glsn, 1 << 63):
+            return llsn
+        return self.ordered_end
+
+    def glsn_of(self, llsn: int) -> int:
+        """The GLSN of an ordered entry; 0 if it has none."""
+        with self.pins.pinned():
+            view = self.view
+            for table in view.memtables:
+                found = table.runs.glsn_of(llsn)
+                if found:
+                    return found
+            for segment in view.segments:
+                if segment.first_llsn <= llsn < segment.end_llsn:
+                    with self.opened.lease(segment.path) as reader:
+                        return reader.footer.runs.glsn_of(llsn)
+        return 0
+
+    def find_key(self, storage_id: int, key: bytes, hashed: tuple[int, int]) -> KeyedWrite | None:
+        """The greatest write of a key that was neither trimmed nor killed by a storage delete."""
+        with self.pins.pinned():
+            view = self.view
+            best: KeyedWrite | None = None
+            for table in view.memtables:
+                best = greater(best, table.find_key(storage_id, key))
+            for segment in reversed(view.segments):
+                if segment.keyed and not (best and best.version > segment.max_version):
+                    best = self._find_in_segment(segment, hashed, best)
+            killer = self._storage_delete(view, storage_id)
+        if best is None or best.llsn < self.trim_llsn_end:
+            return None
+        if killer is not None and (best.version, best.llsn) < (killer.version, killer.llsn):
+            return None
+        return best
+
+    def _find_in_segment(
+        self, segment: Segment, hashed: tuple[int, int], best: KeyedWrite | None
+    ) -> KeyedWrite | None:
+        with self.opened.lease(segment.path) as reader:
+            for hit in reader.find_key(*hashed):
+                if segment.first_llsn <= hit.llsn < segment.end_llsn:
+                    best = greater(best, KeyedWrite(hit.version, hit.llsn, hit.kind))
+        return best
+
+    def _storage_delete(self, view: StreamView, storage_id: int) -> KeyedWrite | None:
+        best: KeyedWrite | None = None
+        for table in view.memtables:
+            best = greater(best, table.storage_delete(storage_id))
+        for segment in view.segments:
+            for special in segment.specials:
+                if special.storage_id == storage_id and special.is_storage_delete:
+                    best = greater(best, KeyedWrite(special.version, special.llsn, special.kind))
+        return best
+
+    # -- files (worker thread) -----------------------------------------------------------
+
+    def flush(self, table: Memtable) -> Segment | None:
+        """Write a frozen memtable as a segment and put that in its place."""
+        segment: Segment | None = None
+        if table.batches and table.end_llsn > self.trim_llsn_end:
+            segment = flush_memtable(
+                self.vfs, self.place, self.next_segment, table, self.snapshot, self.trim_llsn_end
+            )
+        with self.lock:
+            tables = [other for other in self.view.memtables if other is not table]
+            added = (segment,) if segment else ()
+            self.next_segment += len(added)
+            if table.batches:
+                self.stored_end = table.end_llsn
+            self._arrange((*self.view.segments, *added), tables)
+        return segment
+
+    def replace_segments(self, removed: set[int], added: tuple[Segment, ...]) -> None:
+        """Swap segments in the list after their files were swapped (T2)."""
+        with self.lock:
+            gone = [segment for segment in self.view.segments if segment.number in removed]
+            for segment in (*gone, *added):
+                self.opened.forget(segment.path)
+            self.dead_bytes = {
+                number: size for number, size in self.dead_bytes.items() if number not in removed
+            }
+            rest = [segment for segment in self.view.segments if segment.number not in removed]
+            self._arrange((*rest, *added), self.view.memtables)
+        kept = {segment.path for segment in added}
+        self.pins.retire(segment.path for segment in gone if segment.path not in kept)
+
+    def rearrange(self) -> None:
+        """Recompute effective ranges after sources were put together one by one."""
+        with self.lock:
+            self._arrange(self.view.segments, self.view.memtables)
+
+    def _arrange(self, segments: Sequence[Segment], tables: Sequence[Memtable]) -> None:
+        self.view, shadowed = StreamView.arrange(segments, tables, self.limits)
+        self.limits = tuple(
+            limit
+            for limit in self.limits
+            if any(
+                segment.number <= limit.segment_number and segment.file_end_llsn > limit.llsn_end
+                for segment in self.view.segments
+            )
+        )
+        self.pins.retire(segment.path for segment in shadowed)
+
+    def sweep(self) -> int:
+        """Delete the files that nothing refers to any more; returns how many."""
+        paths = self.pins.releasable()
+        for path in paths:
+            self.opened.forget(path)
+            if self.vfs.stat(path) is not None:
+                self.vfs.unlink(path)
+        return len(paths)
+
+    # -- snapshots (worker thread) ---------------------------------------------------------
+
+    def take_snapshot(self) -> SnapshotState:
+        """Snapshot everything ordered so far; publishes the new live indexes as one value."""
+        with self.lock:
+            index = self.ordered_end - 1
+            state = self.state()
+            memory = self._memory_source(index)
+            segments = self.view.segments
+        liveness = self._liveness(segments, memory, index, state)
+        previous = self.snapshot
+        if self.trim_llsn_end > 1:
+            # A trimmed write must not bring back the older ones that it had killed.
+            liveness.live.difference_update(previous.dead())
+        check_dead_stays_dead(previous.live, previous.index, liveness.live)
+        snapshot = Snapshot(term=self.term, index=index, state=state, live_count=len(liveness.live))
+        published = self.snapshots.write(snapshot, liveness.live)
+        with self.lock:
+            self.snapshot = published
+            self.dead_bytes = liveness.dead_bytes
+        return published
+
+    def rebuild_live(self, snapshot: Snapshot) -> BitMap64:
+        """The live indexes of an existing snapshot, computed from the entries themselves."""
+        memory = self._memory_source(snapshot.index)
+        return self._liveness(self.view.segments, memory, snapshot.index, snapshot.state).live
+
+    def _liveness(
+        self,
+        segments: tuple[Segment, ...],
+        memory: MemorySource,
+        index: int,
+        state: StreamState,
+    ) -> Liveness:
+        boundary = self._boundary_of(state)
+        return compute_liveness(
+            segments,
+            self.opened,
+            memory,
+            index=index,
+            boundary=boundary,
+            trim_llsn_end=state.trim_llsn_end,
+        )
+
+    def _boundary_of(self, state: StreamState) -> int:
+        return state.context.glsn_end - 1 if self.log_versions else state.boundary
+
+    def current_boundary(self) -> int:
+        """The GC boundary that a snapshot would have now."""
+        return self._boundary_of(self.state())
+
+    def _memory_source(self, index: int) -> MemorySource:
+        return MemorySource.of(self.view.memtables, index, self.place.hash_seed)
+
+    # -- state ------------------------------------------------------------------------------
+
+    def state(self) -> StreamState:
+        return StreamState(
+            context=self.context,
+            trim_llsn_end=self.trim_llsn_end,
+            trim_glsn_end=self.trim_glsn_end,
+            boundary=self.boundary,
+            producers=self.producers.freeze(),
+        )
+
+    def manifest(self) -> StreamManifest:
+        with self.lock:
+            return StreamManifest(
+                stream=self.stream,
+                topic=self.topic,
+                term=self.term,
+                state=self.state(),
+                limits=self.limits,
+                next_segment=self.next_segment,
+                stored_end=self.stored_end,
+            )
