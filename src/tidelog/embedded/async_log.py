@@ -1,0 +1,312 @@
+"""The same log for asyncio: the same names, awaited.
+
+Appends are queued from the event loop and committed in one thread, so that however many are under
+way, they share frames.  Whatever may touch the disk for long runs in another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+
+from tidelog.embedded.appends import AppendOptions, Appends
+from tidelog.embedded.engine import Engine
+from tidelog.embedded.log import DEFAULT_TOPIC, Log, open_log
+from tidelog.embedded.options import Options
+from tidelog.embedded.records import Receipt, Record
+from tidelog.embedded.requests import AppendRequest
+from tidelog.embedded.stats import LogStats, TopicStats
+from tidelog.embedded.topic import Topic
+from tidelog.errors import DeadlineExceeded
+from tidelog.formats.entry import Entry, Kind
+from tidelog.storage.compaction import CompactionResult
+
+if TYPE_CHECKING:
+    from typing import Self
+
+T = TypeVar("T")
+_PAGE: Final = 1000
+"""Records that one trip to a reading thread brings."""
+
+
+class _Commits:
+    """Brings append requests from an event loop to the committing thread and back."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-commit")
+
+    async def commit(self, request: AppendRequest, timeout: float | None) -> tuple[Receipt, ...]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Receipt, ...]] = loop.create_future()
+        request.listener = lambda: self._on_wake(request, loop, future)
+        if self._engine.post(request):
+            self._thread.submit(self._engine.lead)
+        seconds = self._engine.options.append_timeout_seconds if timeout is None else timeout
+        try:
+            return await asyncio.wait_for(future, seconds)
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"the append was not committed within {seconds} s; it may still take effect"
+            ) from None
+
+    def _on_wake(
+        self,
+        request: AppendRequest,
+        loop: asyncio.AbstractEventLoop,
+        future: asyncio.Future[tuple[Receipt, ...]],
+    ) -> None:
+        if not request.done:
+            self._thread.submit(self._engine.lead)
+            return
+        with suppress(RuntimeError):  # The loop is gone, and with it whoever waited.
+            loop.call_soon_threadsafe(_resolve, request, future)
+
+    def stop(self) -> None:
+        self._thread.shutdown(wait=True)
+
+
+def _resolve(request: AppendRequest, future: asyncio.Future[tuple[Receipt, ...]]) -> None:
+    if future.done():
+        return
+    if request.error is not None:
+        future.set_exception(request.error)
+    else:
+        future.set_result(request.receipts)
+
+
+class AsyncTopic:
+    """A topic for asyncio.  An append returns when it is durable and ordered."""
+
+    def __init__(self, topic: Topic, engine: Engine, commits: _Commits) -> None:
+        self._topic = topic
+        self._engine = engine
+        self._commits = commits
+        self._appends = Appends(engine, topic.topic_id)
+
+    @property
+    def name(self) -> str:
+        return self._topic.name
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        return self._topic.streams
+
+    @property
+    def high_watermark(self) -> int:
+        return self._topic.high_watermark
+
+    @property
+    def first_available(self) -> int:
+        return self._topic.first_available
+
+    async def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        stream: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        return (await self._commit(self._appends.append(value, key, stream, options), options))[0]
+
+    async def append_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        stream: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        request = self._appends.append_batch(values, stream, options)
+        return (await self._commit(request, options))[0]
+
+    async def put(
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        blobs: tuple[int, ...] = (),
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        entry = Entry(Kind.PUT, value, key, storage_id, write_version, 0, blobs)
+        return (await self._commit(self._appends.write([entry], options), options))[0]
+
+    async def put_batch(
+        self,
+        items: Iterable[tuple[bytes, bytes]],
+        *,
+        storage_id: int = 0,
+        **options: Unpack[AppendOptions],
+    ) -> tuple[Receipt, ...]:
+        return await self._commit(self._appends.put_batch(items, storage_id, options), options)
+
+    async def delete(
+        self,
+        key: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        entry = Entry(Kind.DELETE, b"", key, storage_id, write_version)
+        return (await self._commit(self._appends.write([entry], options), options))[0]
+
+    async def delete_storage(
+        self,
+        storage_id: int,
+        *,
+        write_version: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> tuple[Receipt, ...]:
+        request = self._appends.delete_storage(storage_id, write_version, options)
+        return await self._commit(request, options)
+
+    async def write(
+        self, entries: Sequence[Entry], **options: Unpack[AppendOptions]
+    ) -> tuple[Receipt, ...]:
+        return await self._commit(self._appends.write(entries, options), options)
+
+    async def _commit(self, request: AppendRequest, options: AppendOptions) -> tuple[Receipt, ...]:
+        return await self._commits.commit(request, options.get("timeout"))
+
+    async def read(
+        self, from_glsn: int | None = None, to_glsn: int | None = None, *, limit: int | None = None
+    ) -> AsyncIterator[Record]:
+        """Records in total order; see ``Topic.read``."""
+        records = await asyncio.to_thread(self._topic.read, from_glsn, to_glsn, limit=limit)
+        async for record in _pages(records):
+            yield record
+
+    async def tail(
+        self, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> AsyncIterator[Record]:
+        """Records from ``from_glsn`` on, waiting for new ones; see ``Topic.tail``."""
+        position = self.high_watermark + 1 if from_glsn is None else from_glsn
+        changed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        stop = self._engine.listen(lambda: _set_soon(loop, changed))
+        try:
+            while not self._engine.closed:
+                changed.clear()
+                end = self.high_watermark + 1
+                if position < end:
+                    async for record in self.read(position, end):
+                        yield record
+                    position = end
+                    continue
+                try:
+                    await asyncio.wait_for(changed.wait(), timeout)
+                except TimeoutError:
+                    return
+        finally:
+            stop()
+
+    async def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
+        return await asyncio.to_thread(self._topic.get, key, storage_id=storage_id)
+
+    async def trim(self, before_glsn: int, *, timeout: float | None = None) -> int:
+        return await asyncio.to_thread(self._topic.trim, before_glsn, timeout=timeout)
+
+    async def set_gc_boundary(self, version: int, *, timeout: float | None = None) -> None:
+        await asyncio.to_thread(self._topic.set_gc_boundary, version, timeout=timeout)
+
+    async def snapshot(self) -> None:
+        await asyncio.to_thread(self._topic.snapshot)
+
+    async def compact(self, *, full: bool = False) -> CompactionResult:
+        return await asyncio.to_thread(self._topic.compact, full=full)
+
+    async def rewrite(self, *, entries_max: int = 4096) -> int:
+        return await asyncio.to_thread(self._topic.rewrite, entries_max=entries_max)
+
+    async def stats(self) -> TopicStats:
+        return await asyncio.to_thread(self._topic.stats)
+
+
+class AsyncLog(AsyncTopic):
+    """An open log for asyncio: a handle for its first topic, and the way to the others."""
+
+    def __init__(self, log: Log, engine: Engine) -> None:
+        super().__init__(log, engine, _Commits(engine))
+        self._log = log
+
+    async def create_topic(
+        self, name: str, *, streams: int = 1, versions: str = "log"
+    ) -> AsyncTopic:
+        topic = await _thread(
+            lambda: self._log.create_topic(name, streams=streams, versions=versions)
+        )
+        return AsyncTopic(topic, self._engine, self._commits)
+
+    async def add_streams(self, name: str, count: int) -> AsyncTopic:
+        topic = await asyncio.to_thread(self._log.add_streams, name, count)
+        return AsyncTopic(topic, self._engine, self._commits)
+
+    def topic(self, name: str) -> AsyncTopic:
+        return AsyncTopic(self._log.topic(name), self._engine, self._commits)
+
+    def topics(self) -> list[str]:
+        return self._log.topics()
+
+    async def log_stats(self) -> LogStats:
+        return await asyncio.to_thread(self._log.log_stats)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._log.close)
+        await asyncio.to_thread(self._commits.stop)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+async def open_async_log(
+    path: str | Path,
+    *,
+    topic: str = DEFAULT_TOPIC,
+    streams: int = 1,
+    versions: str = "log",
+    create: bool = True,
+    options: Options | None = None,
+) -> AsyncLog:
+    """Open a log for asyncio; the arguments are those of ``tidelog.open``."""
+    log = await _thread(
+        lambda: open_log(
+            path, topic=topic, streams=streams, versions=versions, create=create, options=options
+        )
+    )
+    return AsyncLog(log, log.engine)
+
+
+def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # The loop is gone, and with it whoever waited.
+        loop.call_soon_threadsafe(event.set)
+
+
+async def _thread(call: Callable[[], T]) -> T:
+    return await asyncio.to_thread(call)
+
+
+async def _pages(records: Iterator[Record]) -> AsyncIterator[Record]:
+    """Fetch records in a thread, a page at a time."""
+    while True:
+        page = await _thread(lambda: list(islice(records, _PAGE)))
+        for record in page:
+            yield record
+        if len(page) < _PAGE:
+            return

@@ -1,0 +1,215 @@
+"""Commits groups of requests: places batches, decides the cut, writes one frame, answers.
+
+An embedded log is one replica, so an entry may be ordered as soon as it is durable.  The cut
+therefore rides in the frame of the entries that it orders: both survive a crash or neither does,
+and one fsync makes an append STORED and ORDERED at once.
+
+Invariants:
+  E1  Nothing is answered before the frame that holds it is durable.
+  E2  A request that is refused leaves no trace in LLSNs, GLSNs or producer tables.
+  E3  One producer's sequence is looked at once per group, so a retry never races its original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from tidelog.core.order.commands import Cut as OrderCut
+from tidelog.core.order.commands import CutDecided, Report
+from tidelog.core.order.machine import OrderMachine
+from tidelog.embedded.commit_queue import Request
+from tidelog.embedded.records import Receipt
+from tidelog.embedded.requests import AppendRequest, BoundaryRequest, Part, TrimRequest
+from tidelog.errors import LogError, OutOfRange, StaleWrite
+from tidelog.formats.batch import seal_batch
+from tidelog.formats.wal_payloads import Cut, StreamCommit, Trim
+from tidelog.storage.memtable import StoredBatch
+from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
+from tidelog.types import Llsn, StreamId, Term, TopicId, Version
+
+
+@dataclass(slots=True)
+class _Group:
+    """A frame in the making."""
+
+    batches: list[BatchWrite] = field(default_factory=list)
+    trims: list[tuple[int, Trim]] = field(default_factory=list)
+    boundaries: list[tuple[int, int]] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+    """Where each stream will end once the frame is written."""
+    sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    """(stream, producer) → LLSN of its append in this group."""
+    answers: list[tuple[Request, list[_Answer]]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.batches or self.trims or self.boundaries)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    stream: int
+    llsn: int
+    count: int
+    duplicate: bool
+
+
+class Committer:
+    def __init__(
+        self, node: NodeStore, order: OrderMachine, *, before: Callable[[bool], None]
+    ) -> None:
+        """``before`` is told whether the WAL rolled, before each frame is written."""
+        self._node = node
+        self._order = order
+        self._before = before
+        self.groups = 0
+
+    def commit(self, requests: Iterable[Request]) -> None:
+        """Carry out a group; every request is finished when this returns."""
+        later: list[Request] = []
+        group = _Group()
+        for request in requests:
+            try:
+                if not self._add(group, request):
+                    later.append(request)
+            except LogError as error:
+                request.finish(error)
+        if not group.is_empty:
+            self._write(group)
+        for request, answers in group.answers:
+            if isinstance(request, AppendRequest):
+                request.receipts = tuple(self._receipt(request.topic, a) for a in answers)
+            request.finish()
+        if later:
+            self.commit(later)
+
+    def _write(self, group: _Group) -> None:
+        self._before(self._node.reserve(group.batches))
+        frame = FrameWrite(
+            batches=group.batches,
+            cut=self._decide(group),
+            trims=group.trims,
+            boundaries=group.boundaries,
+        )
+        self._node.write(frame)
+        self.groups += 1
+
+    # -- taking requests in -------------------------------------------------------------
+
+    def _add(self, group: _Group, request: Request) -> bool:
+        """Put a request into the group; False when it has to wait for the next one."""
+        match request:
+            case AppendRequest():
+                return self._add_append(group, request)
+            case TrimRequest():
+                self._add_trim(group, request)
+            case BoundaryRequest():
+                self._add_boundary(group, request)
+        return True
+
+    def _add_append(self, group: _Group, request: AppendRequest) -> bool:
+        producer = request.producer
+        if producer and any((part.stream, producer) in group.sequences for part in request.parts):
+            return False  # E3: the table must first know what this group appends.
+        answers: list[_Answer | None] = []
+        for part in request.parts:
+            self._check_version(part)
+            answers.append(self._find_duplicate(part, request))
+        placed = [
+            answer or self._place(group, part, request)
+            for part, answer in zip(request.parts, answers, strict=True)
+        ]
+        group.answers.append((request, placed))
+        return True
+
+    def _check_version(self, part: Part) -> None:
+        boundary = self._node.streams[part.stream].boundary
+        if part.version_min is not None and part.version_min <= boundary:
+            raise StaleWrite(
+                f"write version {part.version_min} is not above the GC boundary {boundary}: "
+                "write with a newer version"
+            )
+
+    def _find_duplicate(self, part: Part, request: AppendRequest) -> _Answer | None:
+        if not request.producer:
+            return None
+        producers = self._node.streams[part.stream].producers
+        known = producers.lookup(request.producer, request.sequence)
+        if known is None:
+            return None
+        return _Answer(part.stream, known.llsn_begin, known.count, duplicate=True)
+
+    def _place(self, group: _Group, part: Part, request: AppendRequest) -> _Answer:
+        store = self._node.streams[part.stream]
+        begin = group.ends.get(part.stream, store.end_llsn)
+        end = begin + part.body.count
+        header = seal_batch(
+            part.body,
+            stream=part.stream,
+            term=store.term,
+            first_llsn=begin,
+            producer=request.producer,
+            sequence=request.sequence,
+        )
+        stored = StoredBatch(begin, end, header, part.body.data)
+        group.batches.append(
+            BatchWrite(part.stream, stored, part.body.count, request.producer, request.sequence)
+        )
+        group.ends[part.stream] = end
+        if request.producer:
+            group.sequences[part.stream, request.producer] = begin
+        return _Answer(part.stream, begin, part.body.count, duplicate=False)
+
+    def _add_trim(self, group: _Group, request: TrimRequest) -> None:
+        high = self._order.topic(TopicId(request.topic)).high_watermark
+        if request.glsn_end > high + 1:
+            raise OutOfRange(f"cannot trim before GLSN {request.glsn_end}: the last one is {high}")
+        for stream in self._node.topics[request.topic].streams:
+            llsn_end = self._node.streams[stream].llsn_at_or_after(request.glsn_end)
+            group.trims.append((stream, Trim(request.topic, request.glsn_end, llsn_end)))
+        group.answers.append((request, []))
+
+    def _add_boundary(self, group: _Group, request: BoundaryRequest) -> None:
+        for stream in self._node.topics[request.topic].streams:
+            group.boundaries.append((stream, request.version))
+        group.answers.append((request, []))
+
+    # -- order ----------------------------------------------------------------------------
+
+    def _decide(self, group: _Group) -> Cut | None:
+        for stream, end in group.ends.items():
+            order = self._order.stream(StreamId(stream))
+            self._order.step(
+                Report(
+                    stream=StreamId(stream),
+                    term=Term(order.term),
+                    version=Version(self._order.version),
+                    llsn_begin=Llsn(order.llsn_end),
+                    length=end - order.llsn_end,
+                )
+            )
+        decided = self._order.step(OrderCut())
+        return wal_cut(decided[0]) if decided else None
+
+    def _receipt(self, topic: str, answer: _Answer) -> Receipt:
+        glsn = self._node.streams[answer.stream].glsn_of(answer.llsn)
+        return Receipt(
+            topic=topic,
+            stream=answer.stream,
+            glsn=glsn,
+            llsn=answer.llsn,
+            count=answer.count,
+            duplicate=answer.duplicate,
+        )
+
+
+def wal_cut(decided: CutDecided) -> Cut:
+    """A decided cut as the WAL stores it."""
+    return Cut(
+        decided.version,
+        tuple(
+            StreamCommit(c.stream, c.high_watermark, c.glsn_begin, c.llsn_begin, c.length, c.topic)
+            for c in decided.commits
+        ),
+    )

@@ -1,0 +1,217 @@
+"""The running parts of an embedded log, wired together: store, order, commits, maintenance."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tidelog.core.order.commands import AddStreams, CreateTopic
+from tidelog.core.order.machine import OrderMachine
+from tidelog.core.order.state import OrderState, StreamOrder, TopicOrder
+from tidelog.embedded.commit_queue import CommitQueue, Request
+from tidelog.embedded.committer import Committer
+from tidelog.embedded.maintenance import Maintenance, Worker
+from tidelog.embedded.options import Options
+from tidelog.errors import (
+    BadOption,
+    Busy,
+    LogClosed,
+    LogError,
+    StorageFailed,
+    TopicExists,
+    UnknownTopic,
+)
+from tidelog.formats.manifest import TopicManifest
+from tidelog.limits import STREAMS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
+from tidelog.storage.node_store import NodeStore
+from tidelog.storage.recovery import StoreOptions, open_node_store
+from tidelog.storage.vfs import Vfs
+from tidelog.types import Glsn, Llsn, StreamId, Term, TopicId, Version
+
+
+class Engine:
+    """One open log.  Thread-safe; handles for topics share it."""
+
+    def __init__(self, vfs: Vfs, path: str, options: Options, *, create: bool) -> None:
+        self.options = options
+        self.path = path
+        stored = StoreOptions(wal_file_bytes=options.wal_file_bytes, create=create)
+        self.node: NodeStore = open_node_store(vfs, path, stored)
+        self.order = restore_order(self.node)
+        self.maintenance = Maintenance(self.node, options.compaction, options.snapshot_bytes)
+        self._committer = Committer(self.node, self.order, before=self._before_frame)
+        self._queue: CommitQueue[Request] = CommitQueue(self._commit)
+        self._ordered = threading.Condition()
+        self._listeners: dict[int, Callable[[], None]] = {}
+        self._admin = threading.Lock()
+        self._closed = False
+        self._worker: Worker | None = None
+        if options.background:
+            self._worker = Worker(self.maintenance, options.tick_seconds)
+            if self.node.backlog:
+                self._worker.wake()
+
+    # -- writing ------------------------------------------------------------------------------
+
+    def submit(self, request: Request, timeout: float | None = None) -> None:
+        """Commit a request and wait for it; raises what became of it."""
+        seconds = self.options.append_timeout_seconds if timeout is None else timeout
+        self._queue.submit(request, seconds)
+        if request.error is not None:
+            raise request.error
+
+    def post(self, request: Request) -> bool:
+        """Queue a request whose ``wake`` is told of its end; True: call ``lead`` in a thread."""
+        return self._queue.post(request)
+
+    def lead(self) -> None:
+        self._queue.lead()
+
+    def _commit(self, requests: list[Request]) -> None:
+        self._check_worker()
+        self._committer.commit(requests)
+        with self._ordered:
+            self._ordered.notify_all()
+        for listener in list(self._listeners.values()):
+            listener()
+
+    def _before_frame(self, rolled: bool) -> None:
+        """Set the flush of a rolled WAL file going; hold the commit back if too many wait."""
+        if self._worker is None:
+            if rolled:
+                self.maintenance.flush_rolled()
+            return
+        if rolled:
+            self._worker.wake()
+        if self.node.backlog_is_full:
+            if not self._worker.wait_for_room(self.options.append_timeout_seconds):
+                raise Busy("segments are written more slowly than appends come: try again later")
+            self._check_worker()
+
+    def _check_worker(self) -> None:
+        """What stopped the worker stops the log; a full disk only once the backlog is full."""
+        error = self._worker.error if self._worker else None
+        if error is None or (isinstance(error, LogError) and not self.node.backlog_is_full):
+            return
+        if isinstance(error, LogError):
+            raise error
+        raise StorageFailed(f"the log has stopped: {error}") from error
+
+    # -- waiting for order --------------------------------------------------------------------
+
+    def high_watermark(self, topic: int) -> int:
+        return self.order.topic(TopicId(topic)).high_watermark
+
+    def wait_beyond(self, topic: int, glsn: int, seconds: float | None) -> bool:
+        """Wait until something at or above ``glsn`` is ordered; False at the deadline."""
+        with self._ordered:
+            return self._ordered.wait_for(
+                lambda: self._closed or self.high_watermark(topic) >= glsn, timeout=seconds
+            )
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call ``listener`` after each commit, in the committing thread; returns how to stop it."""
+        key = id(listener)
+        self._listeners[key] = listener
+        return lambda: self._listeners.pop(key, None) and None
+
+    # -- topics -------------------------------------------------------------------------------
+
+    def find_topic(self, name: str) -> TopicManifest:
+        for topic in self.node.topics.values():
+            if topic.name == name:
+                return topic
+        known = sorted(topic.name for topic in self.node.topics.values())
+        raise UnknownTopic(f"there is no topic {name!r}; known: {known}")
+
+    def create_topic(self, name: str, *, streams: int, versions: str) -> TopicManifest:
+        _check_topic(name, streams, versions)
+        with self._admin:
+            self.check_open()
+            if any(topic.name == name for topic in self.node.topics.values()):
+                raise TopicExists(f"there is a topic {name!r} already")
+            topic = self.node.add_topic(name, streams=streams, versions=versions)
+            ids = tuple(StreamId(stream) for stream in topic.streams)
+            self.order.step(CreateTopic(topic=TopicId(topic.topic), streams=ids, name=name))
+        return topic
+
+    def add_streams(self, name: str, count: int) -> TopicManifest:
+        with self._admin:
+            self.check_open()
+            known = self.find_topic(name)
+            _check_topic(name, len(known.streams) + count, known.versions)
+            topic = self.node.add_streams(known.topic, count)
+            added = tuple(StreamId(stream) for stream in topic.streams[len(known.streams) :])
+            self.order.step(AddStreams(topic=TopicId(topic.topic), streams=added))
+        return topic
+
+    # -- end ----------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise LogClosed("the log is closed")
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Finish what is queued, note how far the WAL is durable, let go of the directory."""
+        if self._closed:
+            return
+        self._queue.close()
+        if self._worker is not None:
+            self._worker.stop()
+        with self._ordered:
+            self._closed = True
+            self._ordered.notify_all()
+        for listener in list(self._listeners.values()):
+            listener()
+        try:
+            if self.node.vfs.failed is None:
+                # With this the next start can tell a cut WAL from one that simply ends here.
+                self.node.save_manifest()
+        finally:
+            self.node.close()
+
+
+def restore_order(node: NodeStore) -> OrderMachine:
+    """The order layer's state, which the streams' commit contexts tell."""
+    watermarks = dict.fromkeys(node.topics, 0)
+    version = 0
+    streams: list[StreamOrder] = []
+    for stream, store in sorted(node.streams.items()):
+        context = store.context
+        version = max(version, context.version)
+        watermarks[store.topic] = max(watermarks[store.topic], context.high_watermark)
+        streams.append(
+            StreamOrder.settled(
+                TopicId(store.topic),
+                StreamId(stream),
+                term=Term(store.term),
+                version=Version(context.version),
+                glsn_end=Glsn(context.glsn_end),
+                llsn_end=Llsn(context.llsn_end),
+            )
+        )
+    topics = [
+        TopicOrder(
+            TopicId(topic.topic),
+            tuple(StreamId(stream) for stream in topic.streams),
+            topic.name,
+            Glsn(watermarks[topic.topic]),
+        )
+        for _, topic in sorted(node.topics.items())
+    ]
+    return OrderMachine.restore(OrderState(Version(version), tuple(topics), tuple(streams)))
+
+
+def _check_topic(name: str, streams: int, versions: str) -> None:
+    if not name or len(name) > TOPIC_NAME_CHARS_MAX or not name.isprintable():
+        raise BadOption(
+            f"a topic's name has 1 to {TOPIC_NAME_CHARS_MAX} printable characters, not {name!r}"
+        )
+    if not 1 <= streams <= STREAMS_PER_TOPIC_MAX:
+        raise BadOption(f"a topic has 1 to {STREAMS_PER_TOPIC_MAX} log streams, not {streams}")
+    if versions not in ("log", "explicit"):
+        raise BadOption(f"versions is 'log' or 'explicit', not {versions!r}")

@@ -1,0 +1,257 @@
+"""What keeps a log small and its WAL short: flush, snapshot, compaction.
+
+One job runs at a time, in the worker thread or inside the append that is due.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter
+
+from tidelog.core.compaction.plan import CompactionFacts, Strategy, Trigger, should_run
+from tidelog.errors import CorruptData, DiskFull
+from tidelog.storage.compaction import (
+    CompactionResult,
+    compact_major,
+    compact_minor,
+    segment_facts,
+    settled_index,
+)
+from tidelog.storage.node_store import NodeStore
+from tidelog.storage.stream_store import StreamStore
+
+
+@dataclass(slots=True)
+class StreamUpkeep:
+    """What the triggers need to remember of a stream; lost at a restart without harm."""
+
+    minors: int = 0
+    idle_ticks: int = 0
+    snapshot_end: int = 0
+    """Where segments and memtables ended, in bytes, at the last snapshot."""
+
+
+@dataclass(slots=True)
+class CompactionCounters:
+    """Since the log was opened."""
+
+    minor_runs: int = 0
+    major_runs: int = 0
+    failures: int = 0
+    deleted_segments: int = 0
+    rewritten_segments: int = 0
+    reclaimed_bytes: int = 0
+    seconds: float = 0.0
+    last_failure: str = ""
+
+    def add(self, result: CompactionResult, seconds: float) -> None:
+        self.deleted_segments += result.deleted
+        self.rewritten_segments += result.rewritten
+        self.reclaimed_bytes += result.reclaimed_bytes
+        self.seconds += seconds
+        self.failures += len(result.failures)
+        if result.failures:
+            self.last_failure = result.failures[-1]
+
+
+@dataclass(slots=True)
+class Maintenance:
+    node: NodeStore
+    strategy: Strategy
+    snapshot_bytes: int
+    counters: CompactionCounters = field(default_factory=CompactionCounters)
+    snapshots: int = 0
+    flushes: int = 0
+    _upkeep: dict[int, StreamUpkeep] = field(default_factory=dict)
+    _running: threading.RLock = field(default_factory=threading.RLock)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Keep all maintenance from running meanwhile."""
+        with self._running:
+            yield
+
+    def flush_rolled(self) -> None:
+        """Move all rolled WAL files into segments, snapshotting keyed streams on the way.
+
+        The snapshot comes first: what it finds dead need not be written.
+        """
+        with self._running:
+            while self.node.backlog:
+                for store in list(self.node.streams.values()):
+                    if self._snapshot_is_due(store):
+                        self.snapshot(store)
+                if not self.node.flush_oldest():
+                    return
+                self.flushes += 1
+                for store in list(self.node.streams.values()):
+                    self.compact_if_due(store)
+            self.node.wal.prepare_spare()
+
+    def snapshot(self, store: StreamStore) -> None:
+        """Snapshot a stream and run phase 1 after it."""
+        with self._running:
+            if store.ordered_end - 1 <= store.snapshot.index:
+                return
+            store.take_snapshot()
+            self.snapshots += 1
+            upkeep = self._upkeep_of(store)
+            upkeep.snapshot_end = _bytes_of(store)
+            upkeep.idle_ticks = 0
+            self.minor(store)
+
+    def minor(self, store: StreamStore) -> CompactionResult:
+        with self._running:
+            start = perf_counter()
+            result = compact_minor(store)
+            store.sweep()
+            self.counters.minor_runs += 1
+            self.counters.add(result, perf_counter() - start)
+            self._upkeep_of(store).minors += bool(result.deleted or store.snapshot.index)
+            return result
+
+    def major(self, store: StreamStore, *, full: bool = False) -> CompactionResult:
+        with self._running:
+            start = perf_counter()
+            result = compact_major(store, full=full)
+            store.sweep()
+            self.counters.major_runs += 1
+            self.counters.add(result, perf_counter() - start)
+            upkeep = self._upkeep_of(store)
+            upkeep.minors = upkeep.idle_ticks = 0
+            return result
+
+    def compact_if_due(self, store: StreamStore) -> Trigger | None:
+        """Run a major compaction if one of the strategy's triggers says so."""
+        trigger = should_run(self.strategy, self.facts(store))
+        if trigger is not None:
+            self.major(store)
+        return trigger
+
+    def tick(self) -> None:
+        """Time passes: idle streams get their snapshot and compaction, pinned files may go."""
+        with self._running:
+            for store in list(self.node.streams.values()):
+                upkeep = self._upkeep_of(store)
+                upkeep.idle_ticks += 1
+                idle = self.strategy.idle_ticks
+                if idle is not None and upkeep.idle_ticks >= idle:
+                    self._settle_idle(store)
+                store.sweep()
+
+    def _settle_idle(self, store: StreamStore) -> None:
+        keyed = any(segment.keyed for segment in store.view.segments)
+        if keyed and store.ordered_end - 1 > store.snapshot.index:
+            store.take_snapshot()
+            self.snapshots += 1
+        if should_run(self.strategy, self.facts(store)):
+            self.major(store)
+
+    def appended(self, streams: Iterable[int]) -> None:
+        for stream in streams:
+            if upkeep := self._upkeep.get(stream):
+                upkeep.idle_ticks = 0
+
+    def facts(self, store: StreamStore) -> CompactionFacts:
+        upkeep = self._upkeep_of(store)
+        settled = settled_index(store)
+        facts = [fact for fact in segment_facts(store) if fact.end_llsn <= settled + 1]
+        return CompactionFacts(
+            bytes=sum(fact.bytes for fact in facts),
+            live_bytes=sum(fact.live_bytes for fact in facts),
+            minors=upkeep.minors,
+            idle_ticks=upkeep.idle_ticks,
+        )
+
+    def _snapshot_is_due(self, store: StreamStore) -> bool:
+        """Keyed entries make a snapshot worth its cost once enough of them came in."""
+        if store.ordered_end - 1 <= store.snapshot.index or not _is_keyed(store):
+            return False
+        total = _bytes_of(store)
+        grown = total - self._upkeep_of(store).snapshot_end
+        return grown >= max(self.snapshot_bytes, total // 2) or not store.snapshot.index
+
+    def _upkeep_of(self, store: StreamStore) -> StreamUpkeep:
+        return self._upkeep.setdefault(store.stream, StreamUpkeep())
+
+
+def _bytes_of(store: StreamStore) -> int:
+    view = store.view
+    segments = sum(segment.size for segment in view.segments)
+    return segments + sum(table.size for table in view.memtables)
+
+
+def _is_keyed(store: StreamStore) -> bool:
+    view = store.view
+    if any(segment.keyed or segment.specials for segment in view.segments):
+        return True
+    return any(stored.view().is_keyed for table in view.memtables for stored in table.batches[:1])
+
+
+class Worker:
+    """The thread that runs maintenance.  Its failures reach whoever appends next."""
+
+    def __init__(self, maintenance: Maintenance, tick_seconds: float) -> None:
+        self._maintenance = maintenance
+        self._tick_seconds = tick_seconds
+        self._changed = threading.Condition()
+        self._due = False
+        self._stopping = False
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="tidelog-worker", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        with self._changed:
+            self._due = True
+            self._changed.notify_all()
+
+    def wait_for_room(self, seconds: float) -> bool:
+        """Wait until the backlog of WAL files is below its bound; False at the deadline."""
+        node = self._maintenance.node
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: not node.backlog_is_full or self.error is not None, timeout=seconds
+            )
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._due or self._stopping, timeout=self._tick_seconds
+                )
+                if self._stopping:
+                    return
+                due, self._due = self._due, False
+            self._work(due)
+            with self._changed:
+                self._changed.notify_all()
+
+    def _work(self, due: bool) -> None:
+        try:
+            if due:
+                self._maintenance.flush_rolled()
+            else:
+                self._maintenance.tick()
+                if self._maintenance.node.backlog:
+                    self._maintenance.flush_rolled()
+            self.error = None
+        except DiskFull as error:
+            self.error = error  # What is in the WAL stays there; the next tick tries again.
+        except CorruptData as error:
+            self.error = error
+            self._maintenance.counters.failures += 1
+            self._maintenance.counters.last_failure = str(error)
+        except BaseException as error:
+            self.error = error
+            with self._changed:
+                self._stopping = True

@@ -1,0 +1,55 @@
+"""Reads a topic in GLSN order over all of its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import chain
+from operator import attrgetter
+
+from tidelog.embedded.engine import Engine
+from tidelog.embedded.records import Record, records_of
+from tidelog.errors import OutOfRange, Trimmed
+from tidelog.formats.manifest import TopicManifest
+from tidelog.storage.stream_store import StreamStore
+
+
+def first_available(engine: Engine, topic: TopicManifest) -> int:
+    """The first GLSN of a topic that was not trimmed."""
+    return max(engine.node.streams[stream].trim_glsn_end for stream in topic.streams)
+
+
+def read_range(engine: Engine, topic: TopicManifest, begin: int, end: int) -> Iterator[Record]:
+    """The records in ``[begin, end)``; both must be positions that the topic has reached."""
+    engine.check_open()
+    available = first_available(engine, topic)
+    if begin < available:
+        raise Trimmed(
+            f"GLSN {begin} of topic {topic.name!r} was trimmed; the first available is {available}",
+            first_available=available,
+        )
+    high = engine.high_watermark(topic.topic)
+    if begin > high + 1 or end > high + 1:
+        raise OutOfRange(
+            f"topic {topic.name!r} has not reached GLSN {max(begin, end - 1)}: it ends at {high}"
+        )
+    stores = [engine.node.streams[stream] for stream in topic.streams]
+    if len(stores) == 1:
+        return _scan(stores[0], begin, end)
+    return merge(*(_scan(store, begin, end) for store in stores), key=attrgetter("glsn"))
+
+
+def _scan(store: StreamStore, begin: int, end: int) -> Iterator[Record]:
+    """One stream's records with GLSNs in ``[begin, end)``, a batch in memory at a time."""
+    llsn_begin = store.llsn_at_or_after(begin)
+    llsn_end = store.llsn_at_or_after(end)
+    pieces = store.read(llsn_begin, llsn_end)
+    return chain.from_iterable(records_of(store.stream, piece) for piece in pieces)
+
+
+def read_one(store: StreamStore, llsn: int) -> Record | None:
+    """The record at an LLSN; None if it is not there any more."""
+    for piece in store.read(llsn, llsn + 1):
+        for record in records_of(store.stream, piece):
+            return record
+    return None

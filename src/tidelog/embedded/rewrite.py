@@ -1,0 +1,80 @@
+"""Phase 4: copies the oldest live keyed entries to the head of the log.
+
+A copy carries the write version of its original, so whichever of a copy and a concurrent newer
+write comes first, the newer version wins; between original and copy the higher LLSN wins, and the
+original dies.  Copies are made while no compaction runs: a delete that still hides the original
+cannot vanish between the look and the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.core.compaction.plan import RewriteBudget, RewriteCandidate, plan_rewrite
+from tidelog.embedded.engine import Engine
+from tidelog.embedded.records import Record, records_of
+from tidelog.embedded.requests import AppendRequest, Part
+from tidelog.errors import BadOption
+from tidelog.formats.batch import encode_entries
+from tidelog.formats.entry import Entry, Kind
+from tidelog.formats.manifest import TopicManifest
+from tidelog.storage.stream_store import BatchSlice, StreamStore
+from tidelog.types import Llsn
+
+
+def rewrite_oldest(engine: Engine, topic: TopicManifest, entries_max: int) -> int:
+    """Copy up to ``entries_max`` entries per stream; returns how many were copied."""
+    if entries_max < 1:
+        raise BadOption(f"entries_max is {entries_max}, but must be positive")
+    copied = 0
+    with engine.maintenance.exclusive():
+        for stream in topic.streams[: topic.key_streams]:
+            copied += _rewrite_stream(engine, topic, engine.node.streams[stream], entries_max)
+    return copied
+
+
+def _rewrite_stream(
+    engine: Engine, topic: TopicManifest, store: StreamStore, entries_max: int
+) -> int:
+    budget = RewriteBudget(ranges_max=1, entries_max=entries_max)
+    records: dict[int, Record] = {}
+
+    def candidates() -> Iterator[RewriteCandidate]:
+        for record in _oldest_puts(store):
+            records[record.llsn] = record
+            yield RewriteCandidate(Llsn(record.llsn), len(record.key) + len(record.value))
+
+    # Asked for by hand: worth it whatever the number of live ranges is.
+    chosen = plan_rewrite(candidates(), budget.ranges_max + 1, budget)
+    if not chosen:
+        return 0
+    body = encode_entries([_copy(records[llsn]) for llsn in chosen], rewritten=True)
+    engine.submit(AppendRequest(topic.name, [Part(store.stream, body)]))
+    return len(chosen)
+
+
+def _oldest_puts(store: StreamStore) -> Iterator[Record]:
+    """Live PUTs at or below the GC boundary, oldest first."""
+    snapshot = store.snapshot
+    boundary = store.current_boundary()
+    begin = max(snapshot.smallest_live, store.trim_llsn_end)
+    for piece in store.read(begin, snapshot.index + 1):
+        batch = piece.batch
+        end = min(batch.end_llsn, snapshot.index + 1)
+        for position in snapshot.kept_positions(batch, begin, end):
+            one = BatchSlice(batch, position, position + 1, piece.runs)
+            for record in records_of(store.stream, one):
+                if record.kind is Kind.PUT and record.write_version <= boundary:
+                    yield record
+
+
+def _copy(record: Record) -> Entry:
+    return Entry(
+        Kind.PUT,
+        record.value,
+        record.key,
+        record.storage_id,
+        record.write_version,
+        record.timestamp_us,
+        record.blobs,
+    )

@@ -1,0 +1,238 @@
+"""A handle for one topic of an embedded log: append, read, look up, trim, compact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from time import monotonic
+from typing import Unpack
+
+from tidelog.embedded.appends import AppendOptions, Appends
+from tidelog.embedded.engine import Engine
+from tidelog.embedded.explain import explain_key
+from tidelog.embedded.reader import first_available, read_one, read_range
+from tidelog.embedded.records import Receipt, Record
+from tidelog.embedded.requests import AppendRequest, BoundaryRequest, TrimRequest
+from tidelog.embedded.rewrite import rewrite_oldest
+from tidelog.embedded.routing import stream_of_key
+from tidelog.embedded.stats import TopicStats, topic_stats
+from tidelog.errors import BadEntry, BadOption, OutOfRange
+from tidelog.formats.entry import Entry, Kind
+from tidelog.formats.key_rows import hash_key
+from tidelog.formats.manifest import TopicManifest
+from tidelog.limits import WRITE_VERSION_END
+from tidelog.storage.compaction import CompactionResult
+
+
+class Topic:
+    """All calls are thread-safe.  An append returns when it is durable and ordered."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self.topic_id = engine.find_topic(name).topic
+        self._appends = Appends(engine, self.topic_id)
+
+    @property
+    def name(self) -> str:
+        return self._manifest.name
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """The numbers of the topic's log streams."""
+        return self._manifest.streams
+
+    @property
+    def _manifest(self) -> TopicManifest:
+        return self._engine.node.topics[self.topic_id]
+
+    @property
+    def high_watermark(self) -> int:
+        """The last GLSN that was issued; 0 before the first append."""
+        return self._engine.high_watermark(self.topic_id)
+
+    @property
+    def first_available(self) -> int:
+        """The first GLSN that was not trimmed."""
+        return first_available(self._engine, self._manifest)
+
+    # -- appending ----------------------------------------------------------------------------
+
+    def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        stream: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Append one entry, which stays until it is trimmed; a ``key`` only picks the stream."""
+        return self._commit(self._appends.append(value, key, stream, options), options)[0]
+
+    def append_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        stream: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Append entries without keys; they get neighbouring GLSNs, all or none."""
+        return self._commit(self._appends.append_batch(values, stream, options), options)[0]
+
+    def put(
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        blobs: tuple[int, ...] = (),
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Set a key.  Compaction keeps the newest write of each key."""
+        entry = Entry(Kind.PUT, value, key, storage_id, write_version, 0, blobs)
+        return self._commit(self._appends.write([entry], options), options)[0]
+
+    def put_batch(
+        self,
+        items: Iterable[tuple[bytes, bytes]],
+        *,
+        storage_id: int = 0,
+        **options: Unpack[AppendOptions],
+    ) -> tuple[Receipt, ...]:
+        """Set many keys at once, all or none; one receipt for each log stream they went to."""
+        return self._commit(self._appends.put_batch(items, storage_id, options), options)
+
+    def delete(
+        self,
+        key: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Delete a key.  The entry stays until compaction has removed all that is older."""
+        entry = Entry(Kind.DELETE, b"", key, storage_id, write_version)
+        return self._commit(self._appends.write([entry], options), options)[0]
+
+    def delete_storage(
+        self,
+        storage_id: int,
+        *,
+        write_version: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> tuple[Receipt, ...]:
+        """Delete all keys of a storage that are older than this; one entry in each log stream."""
+        request = self._appends.delete_storage(storage_id, write_version, options)
+        return self._commit(request, options)
+
+    def write(
+        self, entries: Sequence[Entry], **options: Unpack[AppendOptions]
+    ) -> tuple[Receipt, ...]:
+        """Append entries of any kinds that have keys, all or none."""
+        return self._commit(self._appends.write(entries, options), options)
+
+    def _commit(self, request: AppendRequest, options: AppendOptions) -> tuple[Receipt, ...]:
+        self._engine.submit(request, options.get("timeout"))
+        return request.receipts
+
+    # -- reading ------------------------------------------------------------------------------
+
+    def read(
+        self, from_glsn: int | None = None, to_glsn: int | None = None, *, limit: int | None = None
+    ) -> Iterator[Record]:
+        """Records from ``from_glsn`` up to, not including, ``to_glsn``, in total order.
+
+        The defaults are the first available record and the end of the topic as it is now.
+        """
+        begin = self.first_available if from_glsn is None else from_glsn
+        end = self.high_watermark + 1 if to_glsn is None else to_glsn
+        if begin < 1:
+            raise OutOfRange(f"GLSNs start at 1, not {begin}")
+        found = read_range(self._engine, self._manifest, begin, end)
+        return found if limit is None else islice(found, limit)
+
+    def tail(
+        self, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> Iterator[Record]:
+        """Records from ``from_glsn`` (default: what comes next) on, waiting for new ones.
+
+        Ends when nothing new came for ``timeout`` seconds, or when the log is closed.
+        """
+        position = self.high_watermark + 1 if from_glsn is None else from_glsn
+        while True:
+            end = self.high_watermark + 1
+            if position < end:
+                yield from read_range(self._engine, self._manifest, position, end)
+                position = end
+                continue
+            if not self._engine.wait_beyond(self.topic_id, position, timeout):
+                return
+            if self._engine.closed:
+                return
+
+    def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
+        """The newest record of a key; None if there is none or it was deleted."""
+        if not key:
+            raise BadEntry("a key has at least one byte")
+        self._engine.check_open()
+        node = self._engine.node
+        store = node.streams[stream_of_key(self._manifest, key)]
+        hashed = hash_key(storage_id, key, node.manifest.hash_seed)
+        deadline = monotonic() + self._engine.options.append_timeout_seconds
+        while True:
+            found = store.find_key(storage_id, key, hashed)
+            if found is None or found.kind is not Kind.PUT:
+                return None
+            record = read_one(store, found.llsn)
+            # Compaction may have moved on between the two looks; then there is a newer write.
+            if record is not None or monotonic() > deadline:
+                return record
+
+    # -- keeping it small ---------------------------------------------------------------------
+
+    def trim(self, before_glsn: int, *, timeout: float | None = None) -> int:
+        """Forget everything below ``before_glsn``; returns the first available GLSN."""
+        if before_glsn < 1:
+            raise OutOfRange(f"GLSNs start at 1, not {before_glsn}")
+        self._engine.submit(TrimRequest(self.topic_id, before_glsn), timeout)
+        for stream in self._manifest.streams:
+            self._engine.maintenance.minor(self._engine.node.streams[stream])
+        return self.first_available
+
+    def set_gc_boundary(self, version: int, *, timeout: float | None = None) -> None:
+        """Of each key, keep only the newest write at or below ``version`` and all above it.
+
+        Later writes must have versions above it.  Only for topics with explicit versions.
+        """
+        if self._manifest.versions != "explicit":
+            raise BadOption(f"topic {self.name!r} has no GC boundary: its versions are GLSNs")
+        if not 0 <= version < WRITE_VERSION_END:
+            raise BadOption(f"a write version has 128 bits, not {version}")
+        self._engine.submit(BoundaryRequest(self.topic_id, version), timeout)
+
+    def snapshot(self) -> None:
+        """Compute anew what is live, and delete segments that hold nothing live."""
+        for stream in self._manifest.streams:
+            self._engine.maintenance.snapshot(self._engine.node.streams[stream])
+
+    def compact(self, *, full: bool = False) -> CompactionResult:
+        """Snapshot, then rewrite what is mostly dead; ``full``: all that has a dead entry."""
+        self.snapshot()
+        total = CompactionResult()
+        for stream in self._manifest.streams:
+            total.add(self._engine.maintenance.major(self._engine.node.streams[stream], full=full))
+        return total
+
+    def rewrite(self, *, entries_max: int = 4096) -> int:
+        """Copy the oldest live keyed entries to the head of the log; returns how many.
+
+        Where a few old entries keep many segments alive, this lets compaction drop them.
+        """
+        return rewrite_oldest(self._engine, self._manifest, entries_max)
+
+    def explain(self, key: bytes, *, storage_id: int = 0) -> list[str]:
+        """For every stored write of a key, whether it is kept and why."""
+        return explain_key(self._engine, self._manifest, key, storage_id)
+
+    def stats(self) -> TopicStats:
+        return topic_stats(self._engine, self._manifest)
