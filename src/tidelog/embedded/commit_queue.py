@@ -94,16 +94,17 @@ class CommitQueue(Generic[R]):
                     request.finish(error)
         finally:
             with self._lock:
-                self._room.notify_all()
                 follower = self._hand_over()
+                self._room.notify_all()
             if follower is not None:
                 follower.wake()
 
     def close(self) -> None:
-        """Refuse what comes from now on; what is queued is still committed."""
+        """Refuse what comes from now on, and wait until all that is queued is committed."""
         with self._lock:
             self._closed = True
             self._room.notify_all()
+            self._room.wait_for(lambda: not self._leading)
 
     # -- inside --------------------------------------------------------------------------
 

@@ -20,8 +20,14 @@ from tidelog.core.order.commands import CutDecided, Report
 from tidelog.core.order.machine import OrderMachine
 from tidelog.embedded.commit_queue import Request
 from tidelog.embedded.records import Receipt
-from tidelog.embedded.requests import AppendRequest, BoundaryRequest, Part, TrimRequest
-from tidelog.errors import LogError, OutOfRange, StaleWrite
+from tidelog.embedded.requests import (
+    AdminRequest,
+    AppendRequest,
+    BoundaryRequest,
+    Part,
+    TrimRequest,
+)
+from tidelog.errors import Busy, LogError, OutOfRange, StaleWrite
 from tidelog.formats.batch import seal_batch
 from tidelog.formats.wal_payloads import Cut, StreamCommit, Trim
 from tidelog.storage.memtable import StoredBatch
@@ -106,6 +112,9 @@ class Committer:
                 self._add_trim(group, request)
             case BoundaryRequest():
                 self._add_boundary(group, request)
+            case AdminRequest():
+                request.action()
+                request.finish()
         return True
 
     def _add_append(self, group: _Group, request: AppendRequest) -> bool:
@@ -124,7 +133,10 @@ class Committer:
         return True
 
     def _check_version(self, part: Part) -> None:
-        boundary = self._node.streams[part.stream].boundary
+        store = self._node.streams[part.stream]
+        if 0 < part.copied_llsn < store.trim_llsn_end:
+            raise Busy("entries were trimmed while they were being copied: try again")
+        boundary = store.boundary
         if part.version_min is not None and part.version_min <= boundary:
             raise StaleWrite(
                 f"write version {part.version_min} is not above the GC boundary {boundary}: "

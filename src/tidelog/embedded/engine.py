@@ -12,9 +12,11 @@ from tidelog.embedded.commit_queue import CommitQueue, Request
 from tidelog.embedded.committer import Committer
 from tidelog.embedded.maintenance import Maintenance, Worker
 from tidelog.embedded.options import Options
+from tidelog.embedded.requests import AdminRequest
 from tidelog.errors import (
     BadOption,
     Busy,
+    DiskFull,
     LogClosed,
     LogError,
     StorageFailed,
@@ -43,7 +45,6 @@ class Engine:
         self._queue: CommitQueue[Request] = CommitQueue(self._commit)
         self._ordered = threading.Condition()
         self._listeners: dict[int, Callable[[], None]] = {}
-        self._admin = threading.Lock()
         self._closed = False
         self._worker: Worker | None = None
         if options.background:
@@ -78,8 +79,7 @@ class Engine:
     def _before_frame(self, rolled: bool) -> None:
         """Set the flush of a rolled WAL file going; hold the commit back if too many wait."""
         if self._worker is None:
-            if rolled:
-                self.maintenance.flush_rolled()
+            self._flush_inline()
             return
         if rolled:
             self._worker.wake()
@@ -87,6 +87,13 @@ class Engine:
             if not self._worker.wait_for_room(self.options.append_timeout_seconds):
                 raise Busy("segments are written more slowly than appends come: try again later")
             self._check_worker()
+
+    def _flush_inline(self) -> None:
+        try:
+            self.maintenance.flush_rolled()
+        except DiskFull:
+            if self.node.backlog_is_full:
+                raise
 
     def _check_worker(self) -> None:
         """What stopped the worker stops the log; a full disk only once the backlog is full."""
@@ -96,6 +103,10 @@ class Engine:
         if isinstance(error, LogError):
             raise error
         raise StorageFailed(f"the log has stopped: {error}") from error
+
+    def roll(self) -> None:
+        """Begin a new WAL file, so that what the current one holds can go into segments."""
+        self.submit(AdminRequest(self.node.wal.roll))
 
     # -- waiting for order --------------------------------------------------------------------
 
@@ -126,24 +137,26 @@ class Engine:
 
     def create_topic(self, name: str, *, streams: int, versions: str) -> TopicManifest:
         _check_topic(name, streams, versions)
-        with self._admin:
-            self.check_open()
-            if any(topic.name == name for topic in self.node.topics.values()):
-                raise TopicExists(f"there is a topic {name!r} already")
-            topic = self.node.add_topic(name, streams=streams, versions=versions)
-            ids = tuple(StreamId(stream) for stream in topic.streams)
-            self.order.step(CreateTopic(topic=TopicId(topic.topic), streams=ids, name=name))
-        return topic
+        self.submit(AdminRequest(lambda: self._create_topic(name, streams, versions)))
+        return self.find_topic(name)
+
+    def _create_topic(self, name: str, streams: int, versions: str) -> None:
+        if any(topic.name == name for topic in self.node.topics.values()):
+            raise TopicExists(f"there is a topic {name!r} already")
+        topic = self.node.add_topic(name, streams=streams, versions=versions)
+        ids = tuple(StreamId(stream) for stream in topic.streams)
+        self.order.step(CreateTopic(topic=TopicId(topic.topic), streams=ids, name=name))
 
     def add_streams(self, name: str, count: int) -> TopicManifest:
-        with self._admin:
-            self.check_open()
-            known = self.find_topic(name)
-            _check_topic(name, len(known.streams) + count, known.versions)
-            topic = self.node.add_streams(known.topic, count)
-            added = tuple(StreamId(stream) for stream in topic.streams[len(known.streams) :])
-            self.order.step(AddStreams(topic=TopicId(topic.topic), streams=added))
-        return topic
+        self.submit(AdminRequest(lambda: self._add_streams(name, count)))
+        return self.find_topic(name)
+
+    def _add_streams(self, name: str, count: int) -> None:
+        known = self.find_topic(name)
+        _check_topic(name, len(known.streams) + count, known.versions)
+        topic = self.node.add_streams(known.topic, count)
+        added = tuple(StreamId(stream) for stream in topic.streams[len(known.streams) :])
+        self.order.step(AddStreams(topic=TopicId(topic.topic), streams=added))
 
     # -- end ----------------------------------------------------------------------------------
 

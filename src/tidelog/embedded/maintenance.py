@@ -6,8 +6,8 @@ One job runs at a time, in the worker thread or inside the append that is due.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -21,6 +21,7 @@ from tidelog.storage.compaction import (
     settled_index,
 )
 from tidelog.storage.node_store import NodeStore
+from tidelog.storage.scrub import Finding, check_blocks
 from tidelog.storage.stream_store import StreamStore
 
 
@@ -32,6 +33,8 @@ class StreamUpkeep:
     idle_ticks: int = 0
     snapshot_end: int = 0
     """Where segments and memtables ended, in bytes, at the last snapshot."""
+    seen_end: int = 0
+    """Where the stream ended at the last tick."""
 
 
 @dataclass(slots=True)
@@ -65,14 +68,23 @@ class Maintenance:
     counters: CompactionCounters = field(default_factory=CompactionCounters)
     snapshots: int = 0
     flushes: int = 0
+    scrubbed: int = 0
+    damage: dict[str, str] = field(default_factory=dict)
+    """What the background scrub found wrong, by file."""
+    _held: int = 0
     _upkeep: dict[int, StreamUpkeep] = field(default_factory=dict)
     _running: threading.RLock = field(default_factory=threading.RLock)
 
     @contextmanager
-    def exclusive(self) -> Iterator[None]:
-        """Keep all maintenance from running meanwhile."""
+    def live_sets_held(self) -> Iterator[None]:
+        """Take no snapshot meanwhile: what is live now stays where it is until this ends."""
         with self._running:
+            self._held += 1
+        try:
             yield
+        finally:
+            with self._running:
+                self._held -= 1
 
     def flush_rolled(self) -> None:
         """Move all rolled WAL files into segments, snapshotting keyed streams on the way.
@@ -80,6 +92,8 @@ class Maintenance:
         The snapshot comes first: what it finds dead need not be written.
         """
         with self._running:
+            if not self.node.backlog:
+                return
             while self.node.backlog:
                 for store in list(self.node.streams.values()):
                     if self._snapshot_is_due(store):
@@ -89,12 +103,13 @@ class Maintenance:
                 self.flushes += 1
                 for store in list(self.node.streams.values()):
                     self.compact_if_due(store)
-            self.node.wal.prepare_spare()
+            with suppress(DiskFull):  # A spare only saves time.
+                self.node.wal.prepare_spare()
 
     def snapshot(self, store: StreamStore) -> None:
         """Snapshot a stream and run phase 1 after it."""
         with self._running:
-            if store.ordered_end - 1 <= store.snapshot.index:
+            if self._held or store.ordered_end - 1 <= store.snapshot.index:
                 return
             store.take_snapshot()
             self.snapshots += 1
@@ -136,24 +151,38 @@ class Maintenance:
         with self._running:
             for store in list(self.node.streams.values()):
                 upkeep = self._upkeep_of(store)
-                upkeep.idle_ticks += 1
+                upkeep.idle_ticks = (
+                    upkeep.idle_ticks + 1 if upkeep.seen_end == store.end_llsn else 0
+                )
+                upkeep.seen_end = store.end_llsn
                 idle = self.strategy.idle_ticks
                 if idle is not None and upkeep.idle_ticks >= idle:
                     self._settle_idle(store)
                 store.sweep()
+            self.scrub_next()
+
+    def scrub_next(self) -> Finding | None:
+        """Read one more segment and check it; goes round all of them, slowly."""
+        places = [
+            (store, segment)
+            for store in self.node.streams.values()
+            for segment in store.view.segments
+        ]
+        if not places:
+            return None
+        store, segment = places[self.scrubbed % len(places)]
+        self.scrubbed += 1
+        with store.pins.pinned():
+            finding = check_blocks(store, segment)
+        if finding.problem:
+            self.damage[finding.path] = finding.problem
+        return finding
 
     def _settle_idle(self, store: StreamStore) -> None:
-        keyed = any(segment.keyed for segment in store.view.segments)
-        if keyed and store.ordered_end - 1 > store.snapshot.index:
-            store.take_snapshot()
-            self.snapshots += 1
+        if any(segment.keyed for segment in store.view.segments):
+            self.snapshot(store)
         if should_run(self.strategy, self.facts(store)):
             self.major(store)
-
-    def appended(self, streams: Iterable[int]) -> None:
-        for stream in streams:
-            if upkeep := self._upkeep.get(stream):
-                upkeep.idle_ticks = 0
 
     def facts(self, store: StreamStore) -> CompactionFacts:
         upkeep = self._upkeep_of(store)

@@ -24,6 +24,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     topic: str
     stream: int
     glsn: int
+    """0 for a duplicate whose entries were trimmed or compacted away since."""
     llsn: int
     count: int = 1
     ack: Ack = Ack.ORDERED

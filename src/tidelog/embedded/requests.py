@@ -1,4 +1,4 @@
-"""What can be queued for a group commit: appends, trims and new GC boundaries."""
+"""What can be queued for a group commit: appends, trims, GC boundaries, changes of topics."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class Part:
     body: BatchBody
     version_min: int | None = None
     """The smallest explicit write version in it; None when versions are GLSNs."""
+    copied_llsn: int = 0
+    """For copies that compaction makes: the first original."""
 
 
 class AppendRequest(Request):
@@ -42,6 +44,16 @@ class AppendRequest(Request):
             self.listener()
         else:
             super().wake()
+
+
+class AdminRequest(Request):
+    """A change of topics: it runs between two frames, when nobody else looks at the order."""
+
+    __slots__ = ("action",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        super().__init__(0)
+        self.action = action
 
 
 class TrimRequest(Request):

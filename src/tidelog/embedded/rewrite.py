@@ -2,8 +2,8 @@
 
 A copy carries the write version of its original, so whichever of a copy and a concurrent newer
 write comes first, the newer version wins; between original and copy the higher LLSN wins, and the
-original dies.  Copies are made while no compaction runs: a delete that still hides the original
-cannot vanish between the look and the copy.
+original dies.  No snapshot is taken between the look and the copy: so the original stays where it
+is, and with it every delete that hides it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def rewrite_oldest(engine: Engine, topic: TopicManifest, entries_max: int) -> in
     if entries_max < 1:
         raise BadOption(f"entries_max is {entries_max}, but must be positive")
     copied = 0
-    with engine.maintenance.exclusive():
+    with engine.maintenance.live_sets_held():
         for stream in topic.streams[: topic.key_streams]:
             copied += _rewrite_stream(engine, topic, engine.node.streams[stream], entries_max)
     return copied
@@ -49,7 +49,7 @@ def _rewrite_stream(
     if not chosen:
         return 0
     body = encode_entries([_copy(records[llsn]) for llsn in chosen], rewritten=True)
-    engine.submit(AppendRequest(topic.name, [Part(store.stream, body)]))
+    engine.submit(AppendRequest(topic.name, [Part(store.stream, body, copied_llsn=chosen[0])]))
     return len(chosen)
 
 

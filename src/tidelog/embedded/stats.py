@@ -61,6 +61,9 @@ class LogStats(msgspec.Struct, frozen=True):
     rewritten_segments: int
     reclaimed_bytes: int
     compaction_seconds: float
+    scrubbed_segments: int
+    damaged_files: tuple[str, ...]
+    """What the background scrub found wrong."""
 
 
 def topic_stats(engine: Engine, topic: TopicManifest) -> TopicStats:
@@ -117,4 +120,6 @@ def log_stats(engine: Engine) -> LogStats:
         rewritten_segments=counters.rewritten_segments,
         reclaimed_bytes=counters.reclaimed_bytes,
         compaction_seconds=counters.seconds,
+        scrubbed_segments=upkeep.scrubbed,
+        damaged_files=tuple(upkeep.damage.values()),
     )

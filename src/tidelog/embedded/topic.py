@@ -216,8 +216,14 @@ class Topic:
             self._engine.maintenance.snapshot(self._engine.node.streams[stream])
 
     def compact(self, *, full: bool = False) -> CompactionResult:
-        """Snapshot, then rewrite what is mostly dead; ``full``: all that has a dead entry."""
+        """Snapshot, then rewrite what is mostly dead; ``full``: all that has a dead entry.
+
+        ``full`` also moves what is still in the WAL into segments, live entries only.
+        """
         self.snapshot()
+        if full:
+            self._engine.roll()
+            self._engine.maintenance.flush_rolled()
         total = CompactionResult()
         for stream in self._manifest.streams:
             total.add(self._engine.maintenance.major(self._engine.node.streams[stream], full=full))

@@ -159,7 +159,8 @@ class StreamStore:
             return tables[-1]
         table = Memtable(wal_file)
         with self.lock:
-            self.view = StreamView(self.view.segments, (*tables, table))
+            # Read again: the worker may have put a segment in a memtable's place meanwhile.
+            self.view = StreamView(self.view.segments, (*self.view.memtables, table))
         return table
 
     # -- reading -----------------------------------------------------------------------
