@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tidelog import limits
 from tidelog.core.order import machine as machine_module
@@ -271,7 +270,7 @@ def test_a_stream_that_contradicts_the_state_is_corruption(
     change: dict[str, int], invariant: str
 ) -> None:
     state = sound_state()
-    first = replace(state.streams[0], **change)  # type: ignore[arg-type]
+    first = replace(state.streams[0], **change)
     with pytest.raises(CorruptData, match=invariant):
         OrderMachine.restore(replace(state, streams=(first, state.streams[1])))
 

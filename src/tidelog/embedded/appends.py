@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import count
 from time import time_ns
-from typing import TypedDict
+from typing import Final, TypedDict
 
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.records import Ack
@@ -19,6 +19,8 @@ from tidelog.errors import BadEntry, BadOption
 from tidelog.formats.batch import encode_entries, encode_puts, encode_values
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.manifest import TopicManifest
+
+_SEQUENCE_END: Final = 1 << 63
 
 
 class AppendOptions(TypedDict, total=False):
@@ -110,6 +112,8 @@ class Appends:
         producer, sequence = options.get("producer", ""), options.get("sequence", 0)
         if bool(producer) != bool(sequence) or sequence < 0:
             raise BadOption("a producer needs a name and a sequence from 1 on; give both or none")
+        if sequence >= _SEQUENCE_END:
+            raise BadOption(f"a producer's sequence has 63 bits, not {sequence}")
         number = producer_id(producer) if producer else 0
         return AppendRequest(self._name, parts, producer=number, sequence=sequence)
 
@@ -124,9 +128,11 @@ class Appends:
         if key:
             return stream_of_key(topic, key)
         # A producer's retries must find the stream that its first try went to.
+        # Streams that were added in between must not change the answer.
         producer = options.get("producer", "")
-        turn = producer_id(producer) if producer else next(self._turn)
-        return topic.streams[turn % len(topic.streams)]
+        if producer:
+            return topic.streams[producer_id(producer) % topic.key_streams]
+        return topic.streams[next(self._turn) % len(topic.streams)]
 
     def _check_version(self, entry: Entry) -> None:
         if self._manifest.versions == "log":

@@ -7,13 +7,13 @@ way, they share frames.  Whatever may touch the disk for long runs in another th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, TypeVar, Unpack
+from typing import Final, Self, TypeVar, Unpack
 
 from tidelog.embedded.appends import AppendOptions, Appends
 from tidelog.embedded.engine import Engine
@@ -23,12 +23,9 @@ from tidelog.embedded.records import Receipt, Record
 from tidelog.embedded.requests import AppendRequest
 from tidelog.embedded.stats import LogStats, TopicStats
 from tidelog.embedded.topic import Topic
-from tidelog.errors import DeadlineExceeded
+from tidelog.errors import DeadlineExceeded, LogClosed
 from tidelog.formats.entry import Entry, Kind
 from tidelog.storage.compaction import CompactionResult
-
-if TYPE_CHECKING:
-    from typing import Self
 
 T = TypeVar("T")
 _PAGE: Final = 1000
@@ -179,7 +176,7 @@ class AsyncTopic:
 
     async def read(
         self, from_glsn: int | None = None, to_glsn: int | None = None, *, limit: int | None = None
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncGenerator[Record, None]:
         """Records in total order; see ``Topic.read``."""
         records = await asyncio.to_thread(self._topic.read, from_glsn, to_glsn, limit=limit)
         async for record in _pages(records):
@@ -187,7 +184,7 @@ class AsyncTopic:
 
     async def tail(
         self, from_glsn: int | None = None, *, timeout: float | None = None
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncGenerator[Record, None]:
         """Records from ``from_glsn`` on, waiting for new ones; see ``Topic.tail``."""
         position = self.high_watermark + 1 if from_glsn is None else from_glsn
         changed = asyncio.Event()
@@ -198,8 +195,11 @@ class AsyncTopic:
                 changed.clear()
                 end = self.high_watermark + 1
                 if position < end:
-                    async for record in self.read(position, end):
-                        yield record
+                    try:
+                        async for record in self.read(position, end):
+                            yield record
+                    except LogClosed:
+                        return
                     position = end
                     continue
                 try:
@@ -302,7 +302,7 @@ async def _thread(call: Callable[[], T]) -> T:
     return await asyncio.to_thread(call)
 
 
-async def _pages(records: Iterator[Record]) -> AsyncIterator[Record]:
+async def _pages(records: Iterator[Record]) -> AsyncGenerator[Record, None]:
     """Fetch records in a thread, a page at a time."""
     while True:
         page = await _thread(lambda: list(islice(records, _PAGE)))

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
-from tidelog.errors import Busy, DeadlineExceeded, LogClosed
+from tidelog.errors import Busy, DeadlineExceeded, LogClosed, StorageFailed
 from tidelog.invariants import check
 from tidelog.limits import APPEND_QUEUE_BYTES_MAX, GROUP_BYTES_MAX, GROUP_RECORDS_MAX
 
@@ -45,7 +45,12 @@ class Request:
 
     def wake(self) -> None:
         """Tell whoever waits that the request is done or leads; called once for each."""
-        self._wake.release()
+        try:
+            self._wake.release()
+        except RuntimeError:
+            # Who waited had given up and then seen under the lock that it leads: the word that
+            # it does is still there, and nobody will wait for the next one.
+            pass
 
     def wait(self, seconds: float) -> bool:
         return self._wake.acquire(timeout=max(seconds, 0))
@@ -84,14 +89,17 @@ class CommitQueue(Generic[R]):
 
     def lead(self) -> None:
         """Commit what is queued, then hand the lead to the first of those who came meanwhile."""
-        with self._lock:
-            group = self._take_group()
+        group: list[R] = []
         try:
+            with self._lock:
+                group = self._take_group()
             self._commit(group)
         except Exception as error:
-            for request in group:
-                if not request.done:
-                    request.finish(error)
+            _fail(group, error)
+        except BaseException as error:
+            # Others wait for this thread: they must not wait in vain when it is torn away (Q2).
+            _fail(group, StorageFailed(f"the commit was torn away ({error!r}); it may take effect"))
+            raise
         finally:
             with self._lock:
                 follower = self._hand_over()
@@ -152,6 +160,7 @@ class CommitQueue(Generic[R]):
             if request in self._queue:
                 self._remove(request)
             follower = self._hand_over() if request.leads and not request.done else None
+            self._room.notify_all()
         if follower is not None:
             follower.wake()
 
@@ -178,3 +187,9 @@ class CommitQueue(Generic[R]):
             group.append(request)
         self._queued_bytes -= size
         return group
+
+
+def _fail(group: list[R], error: BaseException) -> None:
+    for request in group:
+        if not request.done:
+            request.finish(error)

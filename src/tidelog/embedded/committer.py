@@ -7,13 +7,15 @@ and one fsync makes an append STORED and ORDERED at once.
 Invariants:
   E1  Nothing is answered before the frame that holds it is durable.
   E2  A request that is refused leaves no trace in LLSNs, GLSNs or producer tables.
-  E3  One producer's sequence is looked at once per group, so a retry never races its original.
+  E3  A producer's sequences grow within a group, so a retry never races its original.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import msgspec
 
 from tidelog.core.order.commands import Cut as OrderCut
 from tidelog.core.order.commands import CutDecided, Report
@@ -45,16 +47,17 @@ class _Group:
     ends: dict[int, int] = field(default_factory=dict)
     """Where each stream will end once the frame is written."""
     sequences: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(stream, producer) → LLSN of its append in this group."""
+    """(stream, producer) → its last sequence in this group."""
     answers: list[tuple[Request, list[_Answer]]] = field(default_factory=list)
+    commits: dict[int, StreamCommit] = field(default_factory=dict)
+    """What the cut of the frame gave to each stream, once it is durable."""
 
     @property
     def is_empty(self) -> bool:
         return not (self.batches or self.trims or self.boundaries)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(msgspec.Struct, frozen=True, gc=False):
     stream: int
     llsn: int
     count: int
@@ -70,9 +73,18 @@ class Committer:
         self._order = order
         self._before = before
         self.groups = 0
+        self.high_watermarks: dict[int, int] = {
+            topic: order.topic(TopicId(topic)).high_watermark for topic in node.topics
+        }
+        """Per topic the last GLSN that is durable and readable; the order knows it earlier."""
 
-    def commit(self, requests: Iterable[Request]) -> None:
+    def commit(self, requests: Sequence[Request]) -> None:
         """Carry out a group; every request is finished when this returns."""
+        while requests:
+            requests = self._commit_some(requests)
+
+    def _commit_some(self, requests: Sequence[Request]) -> list[Request]:
+        """Write one frame; returns the requests that have to wait for the next one."""
         later: list[Request] = []
         group = _Group()
         for request in requests:
@@ -85,20 +97,26 @@ class Committer:
             self._write(group)
         for request, answers in group.answers:
             if isinstance(request, AppendRequest):
-                request.receipts = tuple(self._receipt(request.topic, a) for a in answers)
+                request.receipts = tuple(
+                    [self._receipt(request.topic, answer, group.commits) for answer in answers]
+                )
             request.finish()
-        if later:
-            self.commit(later)
+        return later
 
     def _write(self, group: _Group) -> None:
-        self._before(self._node.reserve(group.batches))
-        frame = FrameWrite(
-            batches=group.batches,
-            cut=self._decide(group),
-            trims=group.trims,
-            boundaries=group.boundaries,
-        )
-        self._node.write(frame)
+        others = len(group.trims) + len(group.boundaries)
+        self._before(self._node.reserve(group.batches, others))
+        try:
+            cut = self._decide(group)
+            self._node.write(FrameWrite(group.batches, cut, group.trims, (), group.boundaries))
+        except BaseException as error:
+            # The order is ahead of the WAL now, or the WAL of the streams: nothing may follow.
+            if self._node.vfs.failed is None:
+                self._node.vfs.stop(f"a commit was torn away: {error!r}")
+            raise
+        for commit in cut.commits if cut else ():
+            self.high_watermarks[commit.topic] = commit.high_watermark
+            group.commits[commit.stream] = commit
         self.groups += 1
 
     # -- taking requests in -------------------------------------------------------------
@@ -118,8 +136,10 @@ class Committer:
         return True
 
     def _add_append(self, group: _Group, request: AppendRequest) -> bool:
-        producer = request.producer
-        if producer and any((part.stream, producer) in group.sequences for part in request.parts):
+        if request.producer and any(
+            request.sequence <= group.sequences.get((part.stream, request.producer), 0)
+            for part in request.parts
+        ):
             return False  # E3: the table must first know what this group appends.
         answers: list[_Answer | None] = []
         for part in request.parts:
@@ -170,7 +190,7 @@ class Committer:
         )
         group.ends[part.stream] = end
         if request.producer:
-            group.sequences[part.stream, request.producer] = begin
+            group.sequences[part.stream, request.producer] = request.sequence
         return _Answer(part.stream, begin, part.body.count, duplicate=False)
 
     def _add_trim(self, group: _Group, request: TrimRequest) -> None:
@@ -204,8 +224,12 @@ class Committer:
         decided = self._order.step(OrderCut())
         return wal_cut(decided[0]) if decided else None
 
-    def _receipt(self, topic: str, answer: _Answer) -> Receipt:
-        glsn = self._node.streams[answer.stream].glsn_of(answer.llsn)
+    def _receipt(self, topic: str, answer: _Answer, commits: Mapping[int, StreamCommit]) -> Receipt:
+        if answer.duplicate:
+            glsn = self._node.streams[answer.stream].glsn_of(answer.llsn)
+        else:
+            commit = commits[answer.stream]
+            glsn = commit.glsn_begin + answer.llsn - commit.llsn_begin
         return Receipt(
             topic=topic,
             stream=answer.stream,

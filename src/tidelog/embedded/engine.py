@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from tidelog.core.order.commands import AddStreams, CreateTopic
 from tidelog.core.order.machine import OrderMachine
@@ -24,7 +25,7 @@ from tidelog.errors import (
     UnknownTopic,
 )
 from tidelog.formats.manifest import TopicManifest
-from tidelog.limits import STREAMS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
+from tidelog.limits import STREAMS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX, TOPICS_MAX
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.recovery import StoreOptions, open_node_store
 from tidelog.storage.vfs import Vfs
@@ -45,6 +46,7 @@ class Engine:
         self._queue: CommitQueue[Request] = CommitQueue(self._commit)
         self._ordered = threading.Condition()
         self._listeners: dict[int, Callable[[], None]] = {}
+        self._closing = threading.Lock()
         self._closed = False
         self._worker: Worker | None = None
         if options.background:
@@ -70,7 +72,12 @@ class Engine:
 
     def _commit(self, requests: list[Request]) -> None:
         self._check_worker()
-        self._committer.commit(requests)
+        try:
+            self._committer.commit(requests)
+        finally:
+            self._tell_listeners()
+
+    def _tell_listeners(self) -> None:
         with self._ordered:
             self._ordered.notify_all()
         for listener in list(self._listeners.values()):
@@ -101,6 +108,8 @@ class Engine:
         if error is None or (isinstance(error, LogError) and not self.node.backlog_is_full):
             return
         if isinstance(error, LogError):
+            if self._worker is not None:
+                self._worker.wake()  # There may be room by now.
             raise error
         raise StorageFailed(f"the log has stopped: {error}") from error
 
@@ -111,7 +120,8 @@ class Engine:
     # -- waiting for order --------------------------------------------------------------------
 
     def high_watermark(self, topic: int) -> int:
-        return self.order.topic(TopicId(topic)).high_watermark
+        """The last GLSN of a topic that is durable; 0 before the first."""
+        return self._committer.high_watermarks.get(topic, 0)
 
     def wait_beyond(self, topic: int, glsn: int, seconds: float | None) -> bool:
         """Wait until something at or above ``glsn`` is ordered; False at the deadline."""
@@ -143,6 +153,8 @@ class Engine:
     def _create_topic(self, name: str, streams: int, versions: str) -> None:
         if any(topic.name == name for topic in self.node.topics.values()):
             raise TopicExists(f"there is a topic {name!r} already")
+        if len(self.node.topics) >= TOPICS_MAX:
+            raise BadOption(f"a log has at most {TOPICS_MAX} topics")
         topic = self.node.add_topic(name, streams=streams, versions=versions)
         ids = tuple(StreamId(stream) for stream in topic.streams)
         self.order.step(CreateTopic(topic=TopicId(topic.topic), streams=ids, name=name))
@@ -153,6 +165,8 @@ class Engine:
 
     def _add_streams(self, name: str, count: int) -> None:
         known = self.find_topic(name)
+        if count < 1:
+            raise BadOption(f"at least one log stream is added, not {count}")
         _check_topic(name, len(known.streams) + count, known.versions)
         topic = self.node.add_streams(known.topic, count)
         added = tuple(StreamId(stream) for stream in topic.streams[len(known.streams) :])
@@ -170,22 +184,22 @@ class Engine:
 
     def close(self) -> None:
         """Finish what is queued, note how far the WAL is durable, let go of the directory."""
-        if self._closed:
-            return
-        self._queue.close()
-        if self._worker is not None:
-            self._worker.stop()
-        with self._ordered:
+        with self._closing:
+            if self._closed:
+                return
+            self._queue.close()
+            if self._worker is not None:
+                self._worker.stop()
+            self.maintenance.close()
             self._closed = True
-            self._ordered.notify_all()
-        for listener in list(self._listeners.values()):
-            listener()
-        try:
-            if self.node.vfs.failed is None:
-                # With this the next start can tell a cut WAL from one that simply ends here.
-                self.node.save_manifest()
-        finally:
-            self.node.close()
+            self._tell_listeners()
+            try:
+                if self.node.vfs.failed is None:
+                    # With this the next start can tell a cut WAL from one that simply ends here.
+                    with suppress(DiskFull):
+                        self.node.save_manifest()
+            finally:
+                self.node.close()
 
 
 def restore_order(node: NodeStore) -> OrderMachine:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from tidelog.core.compaction.plan import CompactionFacts, Strategy, Trigger, should_run
-from tidelog.errors import CorruptData, DiskFull
+from tidelog.errors import CorruptData, DiskFull, LogClosed
 from tidelog.storage.compaction import (
     CompactionResult,
     compact_major,
@@ -31,6 +31,8 @@ class StreamUpkeep:
 
     minors: int = 0
     idle_ticks: int = 0
+    snapshot_of: tuple[int, int, int] | None = None
+    """Ordered end, trim and GC boundary at the last snapshot; None: something else changed."""
     snapshot_end: int = 0
     """Where segments and memtables ended, in bytes, at the last snapshot."""
     seen_end: int = 0
@@ -74,11 +76,25 @@ class Maintenance:
     _held: int = 0
     _upkeep: dict[int, StreamUpkeep] = field(default_factory=dict)
     _running: threading.RLock = field(default_factory=threading.RLock)
+    _closed: bool = False
+
+    @contextmanager
+    def _job(self) -> Iterator[None]:
+        """One at a time, and none once the log is closed: another process may have it open."""
+        with self._running:
+            if self._closed:
+                raise LogClosed("the log is closed")
+            yield
+
+    def close(self) -> None:
+        """Wait for the job that runs and refuse all others."""
+        with self._running:
+            self._closed = True
 
     @contextmanager
     def live_sets_held(self) -> Iterator[None]:
         """Take no snapshot meanwhile: what is live now stays where it is until this ends."""
-        with self._running:
+        with self._job():
             self._held += 1
         try:
             yield
@@ -91,7 +107,7 @@ class Maintenance:
 
         The snapshot comes first: what it finds dead need not be written.
         """
-        with self._running:
+        with self._job():
             if not self.node.backlog:
                 return
             while self.node.backlog:
@@ -108,28 +124,33 @@ class Maintenance:
 
     def snapshot(self, store: StreamStore) -> None:
         """Snapshot a stream and run phase 1 after it."""
-        with self._running:
-            if self._held or store.ordered_end - 1 <= store.snapshot.index:
+        with self._job():
+            upkeep = self._upkeep_of(store)
+            place = (store.ordered_end, store.trim_llsn_end, store.boundary)
+            if self._held or store.ordered_end == 1 or upkeep.snapshot_of == place:
                 return
             store.take_snapshot()
             self.snapshots += 1
-            upkeep = self._upkeep_of(store)
+            upkeep.snapshot_of = place
             upkeep.snapshot_end = _bytes_of(store)
             upkeep.idle_ticks = 0
             self.minor(store)
 
     def minor(self, store: StreamStore) -> CompactionResult:
-        with self._running:
+        with self._job():
             start = perf_counter()
             result = compact_minor(store)
             store.sweep()
             self.counters.minor_runs += 1
             self.counters.add(result, perf_counter() - start)
-            self._upkeep_of(store).minors += bool(result.deleted or store.snapshot.index)
+            upkeep = self._upkeep_of(store)
+            upkeep.minors += bool(result.deleted or store.snapshot.index)
+            if result.deleted:
+                upkeep.snapshot_of = None  # A delete may have nothing left to hide.
             return result
 
     def major(self, store: StreamStore, *, full: bool = False) -> CompactionResult:
-        with self._running:
+        with self._job():
             start = perf_counter()
             result = compact_major(store, full=full)
             store.sweep()
@@ -137,6 +158,8 @@ class Maintenance:
             self.counters.add(result, perf_counter() - start)
             upkeep = self._upkeep_of(store)
             upkeep.minors = upkeep.idle_ticks = 0
+            if result.deleted or result.rewritten:
+                upkeep.snapshot_of = None
             return result
 
     def compact_if_due(self, store: StreamStore) -> Trigger | None:
@@ -148,7 +171,7 @@ class Maintenance:
 
     def tick(self) -> None:
         """Time passes: idle streams get their snapshot and compaction, pinned files may go."""
-        with self._running:
+        with self._job():
             for store in list(self.node.streams.values()):
                 upkeep = self._upkeep_of(store)
                 upkeep.idle_ticks = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from itertools import repeat
 
 import msgspec
 
@@ -55,23 +56,22 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 def records_of(stream: int, piece: BatchSlice) -> Iterator[Record]:
     """The records of a slice; control entries are nobody's business but ours."""
-    batch = piece.batch
-    rewritten = batch.rewritten
-    entries = batch.entries(piece.begin, piece.end)
-    for glsn, llsn, entry in zip(piece.glsns(), piece.llsns(), entries, strict=True):
-        if entry.kind is Kind.CONTROL:
-            continue
-        version = entry.write_version
-        yield Record(
-            glsn,
-            llsn,
-            stream,
-            entry.kind,
-            entry.key,
-            entry.value,
-            entry.storage_id,
-            glsn if version is None else version,
-            entry.timestamp_us,
-            entry.blobs,
-            rewritten,
-        )
+    batch, glsns = piece.batch, piece.glsns()
+    fields = batch.fields(piece.begin, piece.end)
+    records = map(
+        Record,
+        glsns,
+        piece.llsns(),
+        repeat(stream),
+        fields.kinds,
+        fields.keys,
+        fields.values,
+        fields.storage_ids,
+        glsns if fields.versions is None else fields.versions,
+        fields.timestamps,
+        fields.blobs,
+        repeat(batch.rewritten),
+    )
+    if Kind.CONTROL in batch.kinds():
+        return (record for record in records if record.kind is not Kind.CONTROL)
+    return records

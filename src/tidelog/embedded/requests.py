@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tidelog.embedded.commit_queue import Request
 from tidelog.embedded.records import Receipt
 from tidelog.formats.batch import HEADER_BYTES, BatchBody
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True, gc=False):
     """The part of an append that goes to one stream."""
 
     stream: int

@@ -9,6 +9,7 @@ is, and with it every delete that hides it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from tidelog.core.compaction.plan import RewriteBudget, RewriteCandidate, plan_rewrite
 from tidelog.embedded.engine import Engine
@@ -17,9 +18,14 @@ from tidelog.embedded.requests import AppendRequest, Part
 from tidelog.errors import BadOption
 from tidelog.formats.batch import encode_entries
 from tidelog.formats.entry import Entry, Kind
+from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
+from tidelog.limits import BATCH_BODY_BYTES_MAX, BATCH_ENTRIES_MAX
 from tidelog.storage.stream_store import BatchSlice, StreamStore
 from tidelog.types import Llsn
+
+_ENTRY_BYTES: Final = 256
+"""What an entry takes in a batch at most besides key, value and BLOBs, padding included."""
 
 
 def rewrite_oldest(engine: Engine, topic: TopicManifest, entries_max: int) -> int:
@@ -36,13 +42,18 @@ def rewrite_oldest(engine: Engine, topic: TopicManifest, entries_max: int) -> in
 def _rewrite_stream(
     engine: Engine, topic: TopicManifest, store: StreamStore, entries_max: int
 ) -> int:
-    budget = RewriteBudget(ranges_max=1, entries_max=entries_max)
+    budget = RewriteBudget(
+        ranges_max=1,
+        entries_max=min(entries_max, BATCH_ENTRIES_MAX),
+        bytes_max=BATCH_BODY_BYTES_MAX - _ENTRY_BYTES,
+    )
     records: dict[int, Record] = {}
 
     def candidates() -> Iterator[RewriteCandidate]:
         for record in _oldest_puts(store):
             records[record.llsn] = record
-            yield RewriteCandidate(Llsn(record.llsn), len(record.key) + len(record.value))
+            size = len(record.key) + len(record.value) + 8 * len(record.blobs) + _ENTRY_BYTES
+            yield RewriteCandidate(Llsn(record.llsn), size)
 
     # Asked for by hand: worth it whatever the number of live ranges is.
     chosen = plan_rewrite(candidates(), budget.ranges_max + 1, budget)
@@ -64,8 +75,23 @@ def _oldest_puts(store: StreamStore) -> Iterator[Record]:
         for position in snapshot.kept_positions(batch, begin, end):
             one = BatchSlice(batch, position, position + 1, piece.runs)
             for record in records_of(store.stream, one):
-                if record.kind is Kind.PUT and record.write_version <= boundary:
+                if record.kind is not Kind.PUT or record.write_version > boundary:
+                    continue
+                if _is_newest(store, record):
                     yield record
+
+
+def _is_newest(store: StreamStore, record: Record) -> bool:
+    """Whether nothing came after it since the snapshot.
+
+    A copy of an older write would stand behind the newer one, and come to light when a trim
+    takes that.  Explicit versions at or below the boundary cannot have been passed since.
+    """
+    if not store.log_versions:
+        return True
+    hashed = hash_key(record.storage_id, record.key, store.place.hash_seed)
+    found = store.find_key(record.storage_id, record.key, hashed)
+    return found is not None and found.llsn == record.llsn
 
 
 def _copy(record: Record) -> Entry:

@@ -16,7 +16,7 @@ from tidelog.embedded.requests import AppendRequest, BoundaryRequest, TrimReques
 from tidelog.embedded.rewrite import rewrite_oldest
 from tidelog.embedded.routing import stream_of_key
 from tidelog.embedded.stats import TopicStats, topic_stats
-from tidelog.errors import BadEntry, BadOption, OutOfRange
+from tidelog.errors import BadEntry, BadOption, LogClosed, OutOfRange
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
@@ -148,6 +148,8 @@ class Topic:
         end = self.high_watermark + 1 if to_glsn is None else to_glsn
         if begin < 1:
             raise OutOfRange(f"GLSNs start at 1, not {begin}")
+        if limit is not None and limit < 0:
+            raise BadOption(f"limit is {limit}, but must not be negative")
         found = read_range(self._engine, self._manifest, begin, end)
         return found if limit is None else islice(found, limit)
 
@@ -159,10 +161,15 @@ class Topic:
         Ends when nothing new came for ``timeout`` seconds, or when the log is closed.
         """
         position = self.high_watermark + 1 if from_glsn is None else from_glsn
+        if position < 1:
+            raise OutOfRange(f"GLSNs start at 1, not {position}")
         while True:
             end = self.high_watermark + 1
             if position < end:
-                yield from read_range(self._engine, self._manifest, position, end)
+                try:
+                    yield from read_range(self._engine, self._manifest, position, end)
+                except LogClosed:
+                    return
                 position = end
                 continue
             if not self._engine.wait_beyond(self.topic_id, position, timeout):
@@ -238,6 +245,7 @@ class Topic:
 
     def explain(self, key: bytes, *, storage_id: int = 0) -> list[str]:
         """For every stored write of a key, whether it is kept and why."""
+        self._engine.check_open()
         return explain_key(self._engine, self._manifest, key, storage_id)
 
     def stats(self) -> TopicStats:

@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, repeat
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidelog.errors import CorruptData, UnsupportedVersion
 from tidelog.formats.batch_encode import (
@@ -67,6 +67,19 @@ __all__ = [
     "encode_values",
     "seal_batch",
 ]
+
+
+class Fields(NamedTuple):
+    """What entries hold, field by field."""
+
+    kinds: Iterable[Kind]
+    keys: Iterable[bytes]
+    values: Iterable[bytes]
+    storage_ids: Iterable[int]
+    versions: Sequence[int] | None
+    """None when GLSNs are the versions."""
+    timestamps: Iterable[int]
+    blobs: Iterable[tuple[int, ...]]
 
 
 class Batch:
@@ -226,26 +239,39 @@ class Batch:
     def entries(self, begin: int = 0, end: int | None = None) -> list[Entry]:
         """Entries ``[begin, end)``, in one pass."""
         end = self.count if end is None else end
-        check(0 <= begin <= end <= self.count, "a range lies inside its batch")
-        count = end - begin
-        if not count:
-            return []
-        kinds, times, storages, low, high = self._columns[1:6]
+        fields = self.fields(begin, end)
         return list(
             map(
                 Entry,
-                repeat(KIND_OF[self._kind], count)
-                if kinds is None
-                else map(KIND_OF.__getitem__, kinds[begin:end]),
-                self._slices(8, begin, end),
-                self._slices(6, begin, end),
-                repeat(self._storage_id, count) if storages is None else storages[begin:end],
-                repeat(None, count)
-                if low is None or high is None
-                else [a | b << 64 for a, b in zip(low[begin:end], high[begin:end], strict=True)],
-                repeat(self._timestamp_us, count) if times is None else times[begin:end],
-                self._blob_slices(begin, end),
+                fields.kinds,
+                fields.values,
+                fields.keys,
+                fields.storage_ids,
+                repeat(None, end - begin) if fields.versions is None else fields.versions,
+                fields.timestamps,
+                fields.blobs,
             )
+        )
+
+    def fields(self, begin: int, end: int) -> Fields:
+        """The fields of the entries ``[begin, end)``, each to be looked at once."""
+        check(0 <= begin <= end <= self.count, "a range lies inside its batch")
+        count = end - begin
+        kinds, times, storages, low, high = self._columns[1:6]
+        return Fields(
+            kinds=repeat(KIND_OF[self._kind], count)
+            if kinds is None
+            else map(KIND_OF.__getitem__, kinds[begin:end]),
+            keys=self._slices(6, begin, end),
+            values=self._slices(8, begin, end),
+            storage_ids=repeat(self._storage_id, count)
+            if storages is None
+            else storages[begin:end],
+            versions=None
+            if low is None or high is None
+            else [a | b << 64 for a, b in zip(low[begin:end], high[begin:end], strict=True)],
+            timestamps=repeat(self._timestamp_us, count) if times is None else times[begin:end],
+            blobs=self._blob_slices(begin, end),
         )
 
     def select(self, positions: Sequence[int]) -> bytes:

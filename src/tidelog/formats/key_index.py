@@ -20,6 +20,7 @@ from struct import Struct
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidelog.errors import CorruptData, UnsupportedVersion
 from tidelog.formats.batch import Batch, Column
@@ -111,22 +112,21 @@ def encode_key_pages(
     )
     if not implicit:
         flags |= VERSIONS
+    columns: list[NDArray[np.unsignedinteger]] = [rows.hash_hi, rows.hash_lo]
+    columns += [rows.llsn] if flags & WIDE else []
+    columns += [rows.storage] if flags & STORAGE else []
+    columns += [rows.version_lo, rows.version_hi] if flags & VERSIONS else []
+    columns += [distances.astype(np.uint32)] if not flags & WIDE else []
+    columns += [rows.size, rows.kind]
     for number, begin in enumerate(range(0, len(rows), KEY_PAGE_ROWS)):
         page = slice(begin, begin + KEY_PAGE_ROWS)
-        part = rows[page]
-        columns = [part.hash_hi, part.hash_lo]
-        columns += [part.llsn] if flags & WIDE else []
-        columns += [part.storage] if flags & STORAGE else []
-        columns += [part.version_lo, part.version_hi] if flags & VERSIONS else []
-        sections = [column.tobytes() for column in columns]
-        if not flags & WIDE:
-            sections.append(distances[page].astype(np.uint32).tobytes())
-        sections += [part.size.tobytes(), part.kind.tobytes()]
-        head = _PAGE_TAIL.pack(len(part), flags, 0, number, first_llsn)
+        sections = [column[page].tobytes() for column in columns]
+        count = len(sections[-1])
+        head = _PAGE_TAIL.pack(count, flags, 0, number, first_llsn)
         tail = b"".join([head, *sections])
         tail += bytes(-len(tail) & 7)
         yield PageBytes(
-            _START.pack(PAGE_MAGIC, crc32c(tail)) + tail, int(part.hash_hi[0]), len(part)
+            _START.pack(PAGE_MAGIC, crc32c(tail)) + tail, int(rows.hash_hi[begin]), count
         )
 
 

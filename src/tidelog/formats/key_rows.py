@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from itertools import compress, repeat
-from operator import add, sub
+from operator import add
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -32,6 +32,8 @@ U8: TypeAlias = NDArray[np.uint8]
 _LOW_64: Final = (1 << 64) - 1
 _KEYED: Final = bytes(int(number in WITH_KEY) for number in range(256))
 """Translates kinds into 1 for PUT and DELETE and 0 for others."""
+_MANY: Final = 64
+"""From so many entries on a batch is worth a dozen calls of numpy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +137,7 @@ def rows_from_batches(
 
 
 class RowColumns:
-    """Collects rows batch by batch at the price of no numpy call for each (batches are small)."""
+    """Collects rows batch by batch.  Small batches take no numpy call, large ones no loop."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -151,9 +153,33 @@ class RowColumns:
     def add(self, batch: Batch) -> None:
         if not batch.is_keyed:
             return
+        if batch.count < _MANY or batch.column(Column.KINDS) is not None:
+            self._add_few(batch)
+        else:
+            self._add_many(batch)
+
+    def _add_many(self, batch: Batch) -> None:
+        """The rows of a batch whose entries are all keyed."""
+        count = batch.count
+        self._llsn.frombytes(_llsns(batch).tobytes())
+        sizes = _lengths(batch, Column.KEY_OFFSETS) + _lengths(batch, Column.VALUE_OFFSETS)
+        self._size.frombytes(sizes.tobytes())
+        self._kind += batch.kinds()
+        low, high = batch.column(Column.VERSIONS_LOW), batch.column(Column.VERSIONS_HIGH)
+        self._implicit += (b"\1" if low is None or high is None else b"\0") * count
+        self._version_lo.frombytes(bytes(8 * count) if low is None else low.tobytes())
+        self._version_hi.frombytes(bytes(8 * count) if high is None else high.tobytes())
+        column = batch.column(Column.STORAGE_IDS)
+        storage = batch.storage_id_at(0).to_bytes(8, "little") * count
+        storage = storage if column is None else column.tobytes()
+        self._storage.frombytes(storage)
+        hashed = _prefixed_keys(batch, storage)
+        self._digests += b"".join(map(xxh3_128_digest, hashed, repeat(self._seed)))
+
+    def _add_few(self, batch: Batch) -> None:
         kinds, keys = batch.kinds(), batch.keys()
         llsns: Iterable[int] = batch.llsns()
-        sizes: Iterable[int] = _entry_sizes(batch)
+        sizes: Iterable[int] = map(batch.entry_bytes, range(batch.count))
         low, high = batch.column(Column.VERSIONS_LOW), batch.column(Column.VERSIONS_HIGH)
         storages = batch.column(Column.STORAGE_IDS)
         storage_ids = storages.tolist() if storages is not None else None
@@ -213,11 +239,32 @@ class RowColumns:
         )
 
 
-def _entry_sizes(batch: Batch) -> Iterable[int]:
-    """The bytes of key and value of each entry."""
-    sizes: Iterable[int] = repeat(0, batch.count)
-    for column in (Column.KEY_OFFSETS, Column.VALUE_OFFSETS):
-        offsets = batch.column(column)
-        if offsets is not None:
-            sizes = map(add, sizes, map(sub, offsets[1:], offsets))
-    return sizes
+def _llsns(batch: Batch) -> U64:
+    column = batch.column(Column.LLSNS)
+    if column is None:
+        return np.arange(batch.first_llsn, batch.end_llsn, dtype=np.uint64)
+    return np.frombuffer(column, dtype=np.uint32) + np.uint64(batch.first_llsn)
+
+
+def _lengths(batch: Batch, column: Column) -> U32:
+    """The length of each key or value."""
+    offsets = batch.column(column)
+    if offsets is None:
+        return np.zeros(batch.count, dtype=np.uint32)
+    places: U32 = np.frombuffer(offsets, dtype=np.uint32)
+    return places[1:] - places[:-1]
+
+
+def _prefixed_keys(batch: Batch, storage: bytes) -> Iterable[bytes]:
+    """What is hashed of each entry: the eight bytes of its storage id, then its key."""
+    prefixes = np.frombuffer(storage, dtype=np.uint8).reshape(-1, 8)
+    lengths = _lengths(batch, Column.KEY_OFFSETS)
+    length, keys = int(lengths[0]), batch.column(Column.KEY_BYTES)
+    if keys is not None and bool((lengths == length).all()):
+        # Keys of one length are common, and their bytes can be put together all at once.
+        table = np.empty((batch.count, 8 + length), dtype=np.uint8)
+        table[:, :8] = prefixes
+        table[:, 8:] = np.frombuffer(keys, dtype=np.uint8).reshape(-1, length)
+        hashed: list[bytes] = table.view(f"V{8 + length}").ravel().tolist()
+        return hashed
+    return map(add, prefixes.view("V8").ravel().tolist(), batch.keys())

@@ -73,6 +73,7 @@ __all__ = [
     "encode_cut",
     "encode_file_header",
     "encode_frame",
+    "encode_frame_parts",
     "encode_trim",
     "encode_truncate",
     "frame_bytes",
@@ -94,6 +95,10 @@ _RECORD = Struct("<BBHIQQ")
 _FRAME_START = Struct("<4sI")
 _PADDING: Final = tuple(bytes(n) for n in range(8))
 _ZEROS: Final = bytes(1 << 20)
+_JOINED_BYTES_END: Final = 16 << 10
+"""Below this, one copy costs less than many pieces."""
+_PARTS_END: Final = 1000
+"""So many pieces fit into one call of the system."""
 _U32_END: Final = 1 << 32
 _U64_END: Final = 1 << 64
 
@@ -124,7 +129,7 @@ class Record(NamedTuple):
     type: RecordType
     stream: int
     previous_llsn: int
-    parts: tuple[Buffer, ...]
+    parts: tuple[bytes, ...]
 
 
 class DecodedRecord(NamedTuple):
@@ -209,25 +214,32 @@ def decode_file_header(data: Buffer) -> WalFileHeader:
 
 def encode_frame(records: Sequence[Record], sequence: int, salt: int) -> bytes:
     """One frame of ``records``, in order."""
+    return b"".join(encode_frame_parts(records, sequence, salt))
+
+
+def encode_frame_parts(records: Sequence[Record], sequence: int, salt: int) -> tuple[bytes, ...]:
+    """One frame in pieces to be written one after the other; a large one is never copied."""
     check(0 < sequence < _U64_END, "W1: frames are numbered from 1")
-    parts: list[Buffer] = [b"", b""]
+    parts: list[bytes] = [b""]
     length = 0
     for type_, stream, previous_llsn, payload in records:
-        size = sum(map(len, payload))
+        size = 0
+        for part in payload:
+            size += len(part)
         padding = -size & 7
         parts.append(_RECORD.pack(type_, 0, 0, size + padding, stream, previous_llsn))
-        parts.extend(payload)
+        parts += payload
         if padding:
             parts.append(_PADDING[padding])
         length += RECORD_HEADER_BYTES + size + padding
     check(length < _U32_END, "the length of a frame fits into 32 bits")
-    parts[1] = _FRAME_TAIL.pack(length, len(records), sequence, salt, 0)
-    # The checksum runs over the parts, so that all bytes are copied only once.
+    parts[0] = _FRAME_TAIL.pack(length, len(records), sequence, salt, 0)
+    if length < _JOINED_BYTES_END or len(parts) >= _PARTS_END:
+        parts = [b"".join(parts)]
     crc = 0
     for part in parts:
         crc = crc32c(part, crc)
-    parts[0] = _FRAME_START.pack(FRAME_MAGIC, crc)
-    return b"".join(parts)
+    return _FRAME_START.pack(FRAME_MAGIC, crc), *parts
 
 
 def frame_bytes(records: Sequence[Record]) -> int:

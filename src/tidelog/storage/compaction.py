@@ -14,6 +14,7 @@ from tidelog.core.compaction.plan import Group, SegmentFacts, plan_major, plan_m
 from tidelog.errors import CorruptData, DiskFull
 from tidelog.formats.batch import Batch
 from tidelog.formats.glsn_runs import GlsnRuns
+from tidelog.limits import SEGMENT_BYTES_MAX
 from tidelog.storage.compaction_files import compacting_name, install_group, remove_stale
 from tidelog.storage.segment_writer import kept_batches, write_segment
 from tidelog.storage.segments import Segment, segment_name
@@ -79,10 +80,13 @@ def compact_minor(store: StreamStore) -> CompactionResult:
     return CompactionResult(deleted=len(doomed), reclaimed_bytes=size)
 
 
-def compact_major(store: StreamStore, *, full: bool = False) -> CompactionResult:
+def compact_major(
+    store: StreamStore, *, full: bool = False, bytes_max: int = SEGMENT_BYTES_MAX
+) -> CompactionResult:
     """Phase 3, after phase 1: rewrite what is mostly dead, and merge what is small."""
     result = compact_minor(store)
-    for group in plan_major(segment_facts(store), settled_index(store), full=full):
+    facts, settled = segment_facts(store), settled_index(store)
+    for group in plan_major(facts, settled, full=full, bytes_max=bytes_max):
         try:
             result.add(_compact_group(store, group))
         except (CorruptData, DiskFull) as error:

@@ -36,7 +36,8 @@ def remove_stale(vfs: Vfs, directory: str, first: int) -> None:
     """Delete what a failed run on this group left, so that the new run starts from nothing."""
     prefix = f"{first:016d}"
     for name in vfs.list_dir(directory):
-        if name.startswith(prefix) and name.endswith((COMPACTING_SUFFIX, LINK_SUFFIX)):
+        is_own = name.startswith(prefix) and name.endswith(COMPACTING_SUFFIX)
+        if is_own or name.endswith(LINK_SUFFIX):
             vfs.unlink(f"{directory}/{name}")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tidelog.errors import CorruptData, DiskFull, ReadOnly, StorageFailed
+from tidelog.errors import CorruptData, DiskFull, LogError, ReadOnly, StorageFailed
 from tidelog.storage.vfs import File, FileStat, Lock, Vfs
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -93,11 +93,7 @@ class FailStopVfs:
         try:
             yield
         except OSError as error:
-            if error.errno in _FULL:
-                raise DiskFull(f"no room to {what}: free some space and try again") from error
-            if error.errno in _READ_ONLY:
-                raise ReadOnly(f"not allowed to {what}: {error.strerror}") from error
-            raise self.stop(f"could not {what}: {error}") from error
+            raise self.write_error(what, error) from error
 
     @contextmanager
     def _syncing(self, path: str) -> Iterator[None]:
@@ -105,7 +101,19 @@ class FailStopVfs:
         try:
             yield
         except OSError as error:
-            raise self.stop(f"fsync of {path} failed: {error}") from error
+            raise self.sync_error(path, error) from error
+
+    def write_error(self, what: str, error: OSError) -> LogError:
+        """What a failed write means (F1, F2)."""
+        if error.errno in _FULL:
+            return DiskFull(f"no room to {what}: free some space and try again")
+        if error.errno in _READ_ONLY:
+            return ReadOnly(f"not allowed to {what}: {error.strerror}")
+        return self.stop(f"could not {what}: {error}")
+
+    def sync_error(self, path: str, error: OSError) -> LogError:
+        """What a failed sync means (F2)."""
+        return self.stop(f"fsync of {path} failed: {error}")
 
     def check_running(self) -> None:
         if self.failed is not None:
@@ -127,13 +135,21 @@ class FailStopFile:
         with self.vfs._reading(self.path):
             return self.inner.read_at(offset, length)
 
-    def write_at(self, offset: int, parts: Sequence[bytes]) -> None:
-        with self.vfs._writing(f"write to {self.path}"):
+    # Every append comes through these two, so they do without a context manager.
+
+    def write_at(self, offset: int, parts: Sequence[bytes | memoryview]) -> None:
+        self.vfs.check_running()
+        try:
             self.inner.write_at(offset, parts)
+        except OSError as error:
+            raise self.vfs.write_error(f"write to {self.path}", error) from error
 
     def sync(self) -> None:
-        with self.vfs._syncing(self.path):
+        self.vfs.check_running()
+        try:
             self.inner.sync()
+        except OSError as error:
+            raise self.vfs.sync_error(self.path, error) from error
 
     def size(self) -> int:
         with self.vfs._reading(self.path):

@@ -61,7 +61,10 @@ class MemorySource:
                 parts.append(rows)
             specials.extend(found)
             for batch in batches:
-                present.update(batch.llsns())
+                if batch.dense:
+                    present.add_range(batch.first_llsn, batch.end_llsn)
+                else:
+                    present.update(batch.llsns())
         return cls(sort_rows(concat_rows(parts)) if parts else no_rows(), present, tuple(specials))
 
 
@@ -163,17 +166,20 @@ class _Walk:
         return shadowing
 
     def _sources(self, begin: int, end: int) -> Iterator[tuple[int, KeyRows]]:
-        """Rows of one source after the other in the hash range; memory goes by the number 0."""
+        """Rows of one source after the other in the hash range; memory goes by the number 0.
+
+        Older sources come first, which makes sorting cheap.
+        """
         limit = np.uint64(self.index)
-        rows = self.memory.rows.between(begin, end)
-        yield 0, rows.filter(rows.llsn <= limit)
         for segment in self.segments:
             if not segment.keyed:
                 continue
             with self.opened.lease(segment.path) as reader:
                 rows = reader.key_rows(begin, end)
             valid = (rows.llsn < np.uint64(segment.end_llsn)) & (rows.llsn <= limit)
-            yield segment.number, rows.filter(valid)
+            yield segment.number, rows if bool(valid.all()) else rows.filter(valid)
+        rows = self.memory.rows.between(begin, end)
+        yield 0, rows.filter(rows.llsn <= limit)
 
     def _judge(self, gathered: _Gathered) -> LiveRows:
         return live_rows(gathered.rows, self.boundary, self.deletes, self.trim_llsn_end)

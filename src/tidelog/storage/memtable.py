@@ -16,20 +16,21 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tidelog.formats.batch import HEADER_BYTES, Batch, decode_batch
 from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.invariants import check
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
+class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     """An encoded batch in memory, as its header and body, with its place."""
 
     first_llsn: int
     end_llsn: int
     header: bytes
-    body: bytes | memoryview
+    body: bytes
 
     @property
     def size(self) -> int:
@@ -40,8 +41,7 @@ class StoredBatch:
         return decode_batch(b"".join((self.header, self.body)), verify=False)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedWrite:
+class KeyedWrite(msgspec.Struct, frozen=True, gc=False):
     """The place of one PUT or DELETE (or DELETE_STORAGE) in the order of writes."""
 
     version: int
@@ -56,10 +56,13 @@ class Memtable:
     runs: GlsnRuns = field(default_factory=GlsnRuns)
     size: int = 0
     _starts: list[int] = field(default_factory=list)
-    _keys: dict[tuple[int, bytes], KeyedWrite] = field(default_factory=dict)
+    _puts: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    """Last LLSN of the PUTs whose versions are their GLSNs: the greatest, for both grow."""
+    _writes: dict[tuple[int, bytes], KeyedWrite] = field(default_factory=dict)
+    """The greatest of all other writes."""
     _storage_deletes: dict[int, KeyedWrite] = field(default_factory=dict)
     _indexed: int = 0
-    """How many batches ``_keys`` covers: the index is made when it is first asked for."""
+    """How many batches are indexed by key: that is done when it is first asked for."""
     _indexing: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -108,7 +111,11 @@ class Memtable:
     def find_key(self, storage_id: int, key: bytes) -> KeyedWrite | None:
         """The greatest ordered write of a key in this memtable."""
         self._index_keys()
-        return self._keys.get((storage_id, key))
+        place = (storage_id, key)
+        other, llsn = self._writes.get(place), self._puts.get(place)
+        if llsn is None:
+            return other
+        return greater(other, KeyedWrite(self.runs.glsn_of(llsn), llsn, Kind.PUT))
 
     def storage_delete(self, storage_id: int) -> KeyedWrite | None:
         self._index_keys()
@@ -124,11 +131,16 @@ class Memtable:
             if stored.end_llsn > self.runs.llsn_end:
                 return  # Unordered entries have no version yet.
             batch = stored.view()
-            if batch.is_keyed:
+            if batch.is_keyed or Kind.DELETE_STORAGE in batch.kinds():
                 self._index_batch(batch)
             self._indexed += 1
 
     def _index_batch(self, batch: Batch) -> None:
+        if batch.version_at(0) is None and batch.kinds().count(Kind.PUT) == batch.count:
+            fields = batch.fields(0, batch.count)
+            places = zip(fields.storage_ids, fields.keys, strict=True)
+            self._puts.update(zip(places, batch.llsns(), strict=True))
+            return
         for position, entry in enumerate(batch.entries()):
             llsn = batch.llsn_at(position)
             version = entry.write_version
@@ -137,7 +149,7 @@ class Memtable:
             write = KeyedWrite(version, llsn, entry.kind)
             if entry.kind in (Kind.PUT, Kind.DELETE):
                 place = (entry.storage_id, entry.key)
-                self._keys[place] = greater(self._keys.get(place), write) or write
+                self._writes[place] = greater(self._writes.get(place), write) or write
             elif entry.kind is Kind.DELETE_STORAGE:
                 known = self._storage_deletes.get(entry.storage_id)
                 self._storage_deletes[entry.storage_id] = greater(known, write) or write

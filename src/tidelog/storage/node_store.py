@@ -21,7 +21,11 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+from msgspec.structs import replace
+
 from tidelog.core.replica.commit_context import CommitContext
+from tidelog.errors import Rejected
 from tidelog.formats.manifest import Manifest, StreamManifest, TopicManifest, encode_manifest
 from tidelog.formats.wal import Record, RecordType
 from tidelog.formats.wal_payloads import (
@@ -51,8 +55,7 @@ _RECORD_BYTES = 128
 """What a batch takes in a frame besides itself: record header, and its part of the cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchWrite:
+class BatchWrite(msgspec.Struct, frozen=True, gc=False):
     """A batch for a stream, already at its place (``stored``)."""
 
     stream: int
@@ -62,8 +65,7 @@ class BatchWrite:
     sequence: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FrameWrite:
+class FrameWrite(msgspec.Struct, frozen=True):
     """All that one group commit makes durable together."""
 
     batches: Sequence[BatchWrite] = ()
@@ -87,16 +89,19 @@ class NodeStore:
 
     # -- writing (committing thread) ----------------------------------------------------
 
-    def reserve(self, batches: Sequence[BatchWrite]) -> bool:
-        """Make sure that a frame of these fits; True when the WAL rolled and a flush is due.
+    def reserve(self, batches: Sequence[BatchWrite], others: int = 0) -> bool:
+        """Make sure that a frame of these and ``others`` small records fits.
 
-        DiskFull leaves everything as it was, and the caller may try again later.
+        True when the WAL rolled and a flush is due.  DiskFull leaves everything as it was, and
+        the caller may try again later.
         """
-        size = sum(write.stored.size for write in batches) + _RECORD_BYTES * (len(batches) + 1)
-        if self.wal.has_room(size):
-            return False
-        self.wal.roll()
-        return True
+        count = len(batches) + others + 1
+        size = sum(write.stored.size for write in batches) + _RECORD_BYTES * count
+        rolled = not self.wal.has_room(size)
+        if rolled:
+            self.wal.roll()
+        self.wal.extend(size)
+        return rolled
 
     def write(self, frame: FrameWrite) -> None:
         """Make a frame durable, then apply it to the streams (K3)."""
@@ -127,6 +132,11 @@ class NodeStore:
         tails: dict[int, int] = {}
         for write in frame.batches:
             previous = tails.get(write.stream, self.streams[write.stream].end_llsn - 1)
+            if write.stored.first_llsn <= previous:
+                raise Rejected(
+                    f"stream {write.stream}: a batch at LLSN {write.stored.first_llsn} was to be "
+                    f"written after {previous}: cut the stream back first"
+                )
             parts = (write.stored.header, write.stored.body)
             records.append(Record(RecordType.BATCH, write.stream, previous, parts))
             tails[write.stream] = write.stored.end_llsn - 1
@@ -180,13 +190,27 @@ class NodeStore:
                 log_id=self.manifest.log_id,
                 hash_seed=self.manifest.hash_seed,
                 topics=tuple(self.topics.values()),
-                streams=tuple(store.manifest() for store in self.streams.values()),
+                streams=self._describe(self.streams, flushed=wal_file is not None),
                 wal_file=self.manifest.wal_file if wal_file is None else wal_file,
                 wal_sequence=self.wal.sequence,
                 next_topic=self.manifest.next_topic,
                 next_stream=self.manifest.next_stream,
             )
             self._write_manifest(manifest)
+
+    def _describe(
+        self, streams: dict[int, StreamStore], *, flushed: bool
+    ) -> tuple[StreamManifest, ...]:
+        """Streams as the manifest names them.
+
+        Where their segments end has to fit to the first WAL file that is replayed: while that
+        one is being flushed, some streams are ahead of it already.
+        """
+        found = tuple(store.manifest() for store in streams.values())
+        if flushed:
+            return found
+        ends = {known.stream: known.stored_end for known in self.manifest.streams}
+        return tuple(replace(each, stored_end=ends.get(each.stream, 1)) for each in found)
 
     def _write_manifest(self, manifest: Manifest) -> None:
         data = encode_manifest(manifest)
@@ -236,7 +260,7 @@ class NodeStore:
             log_id=self.manifest.log_id,
             hash_seed=self.manifest.hash_seed,
             topics=tuple(topics.values()),
-            streams=tuple(store.manifest() for store in streams.values()),
+            streams=self._describe(streams, flushed=False),
             wal_file=self.manifest.wal_file,
             wal_sequence=self.wal.sequence,
             next_topic=max(self.manifest.next_topic, topic.topic + 1),

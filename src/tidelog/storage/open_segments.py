@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tidelog.errors import LogClosed
 from tidelog.limits import OPEN_SEGMENTS_MAX
 from tidelog.storage.segment_file import SegmentReader
 from tidelog.storage.vfs import Vfs
@@ -31,10 +32,13 @@ class OpenSegments:
         self._open_max = open_max
         self._lock = threading.Lock()
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._closed = False
 
     @contextmanager
     def lease(self, path: str) -> Iterator[SegmentReader]:
         with self._lock:
+            if self._closed:
+                raise LogClosed("the log is closed")
             opened = self._opened.get(path)
             if opened is None:
                 opened = self._opened[path] = _Opened(SegmentReader.open(self._vfs, path))
@@ -68,5 +72,8 @@ class OpenSegments:
             self._opened.pop(path).reader.close()
 
     def close(self) -> None:
+        """Close what nobody uses; the rest when it is given back.  Nothing is opened any more."""
+        with self._lock:
+            self._closed = True
         for path in list(self._opened):
             self.forget(path)

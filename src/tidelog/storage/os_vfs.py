@@ -46,7 +46,7 @@ class OsFile:
             done += len(data)
         return b"".join(parts)
 
-    def write_at(self, offset: int, parts: Sequence[bytes]) -> None:
+    def write_at(self, offset: int, parts: Sequence[bytes | memoryview]) -> None:
         if offset < 0:  # The system takes -1 for the cursor, which this interface does not have.
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
         buffers: list[bytes | memoryview] = [part for part in parts if len(part)]

@@ -20,7 +20,7 @@ _WHOLE_BYTES_MIN = 16 * KIB
 _JOINED_ENTRIES_MAX = 16 * KIB
 
 
-def rebatch(kept: Iterable[tuple[Batch, Sequence[int]]]) -> Iterator[bytes]:
+def rebatch(kept: Iterable[tuple[Batch, Sequence[int]]]) -> Iterator[bytes | memoryview]:
     """Encoded batches of the given positions of the given batches, in ascending LLSN order."""
     joining = _Joining()
     for batch, positions in kept:
@@ -30,7 +30,7 @@ def rebatch(kept: Iterable[tuple[Batch, Sequence[int]]]) -> Iterator[bytes]:
             yield from joining.take()
         if batch.length * len(positions) // batch.count >= _WHOLE_BYTES_MIN:
             yield from joining.take()
-            yield batch.select(positions)
+            yield batch.data if len(positions) == batch.count else batch.select(positions)
             continue
         joining.add(batch, positions)
         if joining.full:

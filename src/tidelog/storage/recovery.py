@@ -37,6 +37,7 @@ from tidelog.formats.wal_payloads import (
 )
 from tidelog.limits import MANIFEST_BYTES_MAX
 from tidelog.storage.atomic_file import read_file, remove_temporaries, replace_file
+from tidelog.storage.compaction import segment_facts, settled_index
 from tidelog.storage.compaction_files import recover_groups, remove_symlinks
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.memtable import StoredBatch
@@ -51,7 +52,7 @@ from tidelog.storage.node_store import (
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.segments import Segment, StreamView, segment_name, segment_numbers
 from tidelog.storage.stream_store import StreamStore
-from tidelog.storage.vfs import Lock, Vfs
+from tidelog.storage.vfs import FileKind, Lock, Vfs
 from tidelog.storage.wal import Wal, wal_numbers, wal_path
 from tidelog.storage.wal_recovery import holds_any_frame, replay_wal
 
@@ -67,7 +68,10 @@ class StoreOptions:
 def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
     """Open the log at ``path``, or make a new one there if ``options`` allow it."""
     disk = FailStopVfs(vfs)
-    if disk.stat(path) is None:
+    found = disk.stat(path)
+    if found is not None and found.kind is FileKind.FILE:
+        raise NotALog(f"{path} is a file: give the directory of a log, or a new one")
+    if found is None:
         if not options.create:
             raise NotALog(f"{path} does not exist")
         disk.make_dir(path)
@@ -117,9 +121,10 @@ def _create(disk: FailStopVfs, path: str, options: StoreOptions, lock: Lock) -> 
     wal = Wal(disk, wal_directory, log_id=manifest.log_id, file_bytes=options.wal_file_bytes)
     wal.start(number=1, sequence=1)
     try:
+        # All names first: whoever finds a manifest, after a kill too, may rely on the rest.
         disk.sync_dir(path)
-        replace_file(disk, path, MANIFEST_NAME, encode_manifest(manifest))
         _sync_parent(disk, path)
+        replace_file(disk, path, MANIFEST_NAME, encode_manifest(manifest))
     except BaseException:
         wal.close()
         raise
@@ -161,10 +166,14 @@ class _Opening:
         self._wal_directory = wal_directory
         wal = Wal(disk, wal_directory, log_id=manifest.log_id, file_bytes=options.wal_file_bytes)
         self._node = NodeStore(disk, path, manifest, wal, OpenSegments(disk), lock)
+        self._sparse: set[int] = set()
+        """Streams whose entries in the WAL do not follow one another without holes."""
 
     def run(self) -> NodeStore:
         node, manifest = self._node, self._node.manifest
         try:
+            # The manifest's name may not be durable yet, and files go by what it says.
+            self._disk.sync_dir(node.path)
             remove_temporaries(self._disk, node.path)
             remove_temporaries(self._disk, self._wal_directory)
             node.topics = {topic.topic: topic for topic in manifest.topics}
@@ -222,7 +231,11 @@ class _Opening:
             replay=self._replay_frame,
         )
         self._node.wal.resume(
-            number=tail.number, salt=tail.salt, offset=tail.offset, sequence=tail.next_sequence
+            number=tail.number,
+            salt=tail.salt,
+            frame_offset=tail.frame_offset,
+            offset=tail.offset,
+            sequence=tail.next_sequence,
         )
         for number in wal_numbers(self._disk, self._wal_directory):
             if number < manifest.wal_file:
@@ -243,7 +256,7 @@ class _Opening:
                     store.apply_trim(trim.llsn_end, trim.glsn_end)
                 case RecordType.TRUNCATE:
                     truncate = decode_truncate(record.payload)
-                    store.apply_truncate(truncate.llsn_end, truncate.term)
+                    store.replay_truncate(truncate.llsn_end, truncate.term)
                 case RecordType.BOUNDARY:
                     store.apply_boundary(decode_boundary(record.payload))
 
@@ -257,6 +270,8 @@ class _Opening:
         batch = decode_batch(record.payload)
         if batch.stream != store.stream:
             raise CorruptData(f"a batch of stream {batch.stream} in a record of {store.stream}")
+        if not batch.dense or batch.first_llsn != store.end_llsn:
+            self._sparse.add(store.stream)
         data = bytes(batch.data)
         stored = StoredBatch(
             batch.first_llsn, batch.end_llsn, data[:HEADER_BYTES], data[HEADER_BYTES:]
@@ -277,12 +292,18 @@ class _Opening:
     def _settle_stream(self, store: StreamStore) -> None:
         store.rearrange()
         store.snapshot, _, problem = store.snapshots.load(store.rebuild_live)
+        if store.snapshot.index >= store.end_llsn:
+            # What a snapshot has seen was durable, so this is no write that was cut short.
+            raise CorruptData(
+                f"stream {store.stream}: its snapshot is at LLSN {store.snapshot.index}, but its "
+                f"entries end before {store.end_llsn}: the WAL lost frames that were durable"
+            )
         recovery = recover(
             Facts(
                 context=store.context,
                 first_llsn=_first_llsn(store.view),
                 end_llsn=store.end_llsn,
-                missing_llsn=_first_missing(store),
+                missing_llsn=self._missing(store),
                 trim_llsn_end=store.trim_llsn_end,
             )
         )
@@ -290,9 +311,30 @@ class _Opening:
             detail = f" ({problem})" if problem else ""
             raise CorruptData(
                 f"stream {store.stream}: {recovery.reason}{detail}; "
-                f"see what is left with `tidelog verify {self._node.path}`"
+                f"see what is left with `tidelog verify --data {self._node.path}`"
             )
+        _drop_dead_segments(store)
         store.sweep()
+
+    def _missing(self, store: StreamStore) -> int | None:
+        """The first LLSN that should be stored and is in no source."""
+        missing = _first_missing(store)
+        if missing is None and store.stream in self._sparse:
+            missing = _missing_in_memory(store)
+        return missing
+
+
+def _drop_dead_segments(store: StreamStore) -> None:
+    """Leave out the segments that hold nothing live.
+
+    A crash may bring one back that compaction had deleted, while the deletes that stand against
+    its entries went for good after it: nobody may look at such a segment.
+    """
+    settled = settled_index(store)
+    facts = [fact for fact in segment_facts(store) if fact.end_llsn <= settled + 1]
+    dead = {fact.number for fact in facts if fact.live_entries == 0}
+    if dead:
+        store.replace_segments(dead, ())
 
 
 def _first_llsn(view: StreamView) -> int | None:
@@ -323,6 +365,16 @@ def _first_missing(store: StreamStore) -> int | None:
                 return missing
             position = max(position, table.end_llsn)
     return snapshot.missing_from(nothing, position, store.end_llsn)
+
+
+def _missing_in_memory(store: StreamStore) -> int | None:
+    """The same within the memtables, which have holes only where sparse batches made them."""
+    present = BitMap64()
+    for table in store.view.memtables:
+        for stored in table.batches:
+            present.update(stored.view().llsns())
+    begin = max(store.trim_llsn_end, present.min() if present else store.end_llsn)
+    return store.snapshot.missing_from(present, begin, store.end_llsn)
 
 
 def _missing_inside(store: StreamStore, segment: Segment) -> int | None:

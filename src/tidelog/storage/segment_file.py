@@ -21,7 +21,6 @@ from pyroaring import BitMap64
 
 from tidelog.errors import CorruptData, UnsupportedVersion
 from tidelog.formats.batch import Batch, decode_batch
-from tidelog.formats.checksum import Buffer
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.key_index import (
     KeyHit,
@@ -56,7 +55,7 @@ IO_BYTES: Final = 1 << 20
 """Size of one write, and the most that one read takes unless a single batch is larger."""
 _TAIL_BYTES: Final = 64 << 10  # Read first when a file is opened; most footers fit.
 
-EncodedBatch: TypeAlias = Buffer | tuple[bytes, ...]
+EncodedBatch: TypeAlias = bytes | memoryview | tuple[bytes, ...]
 """The bytes of a batch, in one piece or in parts."""
 
 
@@ -128,7 +127,7 @@ class _Writer:
     def __init__(self, file: File, content: SegmentContent) -> None:
         self._file = file
         self._content = content
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._parts_bytes = 0
         self._written = 0
         self._summary = SegmentSummary()
@@ -169,7 +168,7 @@ class _Writer:
     def _write_blocks(self, batches: Iterable[EncodedBatch]) -> None:
         end_llsn = 0
         for encoded in batches:
-            data = b"".join(encoded) if isinstance(encoded, tuple) else bytes(encoded)
+            data = b"".join(encoded) if isinstance(encoded, tuple) else encoded
             batch = decode_batch(data)
             check(batch.length == len(data), "a batch is stored alone")
             check(batch.stream == self._content.stream, "a segment holds one stream")
@@ -188,14 +187,14 @@ class _Writer:
     def _offset(self) -> int:
         return self._written + self._parts_bytes
 
-    def _add(self, data: bytes) -> None:
+    def _add(self, data: bytes | memoryview) -> None:
         self._parts.append(data)
         self._parts_bytes += len(data)
         if self._parts_bytes >= IO_BYTES:
             self._flush()
 
     def _flush(self) -> None:
-        self._file.write_at(self._written, [b"".join(self._parts)])
+        self._file.write_at(self._written, self._parts)
         self._written += self._parts_bytes
         self._parts, self._parts_bytes = [], 0
 
@@ -263,14 +262,13 @@ class SegmentReader:
 
     def key_rows(self, hash_hi_begin: int, hash_hi_end: int) -> KeyRows:
         """The rows with hashes in ``[hash_hi_begin, hash_hi_end)``, sorted, versions filled in."""
-        parts: list[KeyRows] = []
-        for number in self.footer.pages_between(hash_hi_begin, hash_hi_end):
-            page = self._read_page(number)
-            rows = page.rows()
-            if page.implicit:
-                rows = replace(rows, version_lo=self.footer.runs.glsns(rows.llsn))
-            parts.append(rows.between(hash_hi_begin, hash_hi_end))
-        return concat_rows(parts)
+        numbers = self.footer.pages_between(hash_hi_begin, hash_hi_end)
+        pages = [self._read_page(number) for number in numbers]
+        rows = concat_rows(page.rows() for page in pages)
+        if any(page.implicit for page in pages):
+            # K3: then it is so in the whole segment.
+            rows = replace(rows, version_lo=self.footer.runs.glsns(rows.llsn))
+        return rows.between(hash_hi_begin, hash_hi_end)
 
     def key_row_count(self, hash_hi_begin: int, hash_hi_end: int) -> int:
         """At least as many as ``key_rows`` gives; reads nothing."""

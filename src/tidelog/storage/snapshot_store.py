@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
 from tidelog.errors import CorruptData
@@ -118,8 +119,11 @@ class SnapshotStore:
             live = self._load_live(snapshot)
             if live is None:
                 live = rebuild(snapshot)
-                data = encode_live_index(LiveIndex(term, index, live))
-                replace_file(self._vfs, self._directory, f"{stem}.live", data)
+                # The snapshot too: deletes may have died meanwhile, and the counts must agree.
+                snapshot = replace(snapshot, live_count=len(live))
+                self.write(snapshot, live)
+            # The last process may have died before the snapshot's name was durable (N2).
+            self._vfs.sync_dir(self._directory)
             self._delete_except(stem)
             return SnapshotState(term, index, live), snapshot, problem
         return SnapshotState(), None, problem

@@ -54,12 +54,15 @@ class BatchSlice:
         if not llsns:
             return ()
         slices = self.runs.slices(llsns[0], llsns[-1] + 1)
-        if not self.batch.dense:
-            return [self.runs.glsn_of(llsn) for llsn in llsns]
+        if self.batch.dense:
+            if len(slices) == 1:
+                _, glsn, length = slices[0]
+                return range(glsn, glsn + length)
+            return [g for _, glsn, length in slices for g in range(glsn, glsn + length)]
         if len(slices) == 1:
-            _, glsn, length = slices[0]
-            return range(glsn, glsn + length)
-        return [g for _, glsn, length in slices for g in range(glsn, glsn + length)]
+            distance = slices[0][1] - slices[0][0]
+            return [llsn + distance for llsn in llsns]
+        return [self.runs.glsn_of(llsn) for llsn in llsns]
 
 
 @dataclass(slots=True)
@@ -139,9 +142,14 @@ class StreamStore:
     def apply_truncate(self, llsn_end: int, term: int) -> None:
         """Forget the unordered entries from ``llsn_end`` on."""
         check(llsn_end >= self.ordered_end, "T3: ordered entries cannot be truncated")
+        self.replay_truncate(llsn_end, term)
+
+    def replay_truncate(self, llsn_end: int, term: int) -> None:
+        """The same at a start, when the context may know a later order of what came instead."""
         with self.lock:
+            # Memtables without such entries stay the ones that the worker may be flushing.
             tables = [
-                table.truncated(llsn_end) if table.batches else table
+                table.truncated(llsn_end) if table.batches and table.end_llsn > llsn_end else table
                 for table in self.view.memtables
             ]
             newest = self.next_segment - 1
@@ -199,9 +207,10 @@ class StreamStore:
 
     def llsn_at_or_after(self, glsn: int) -> int:
         """The first LLSN whose GLSN is ``glsn`` or higher; the ordered end if there is none."""
+        end = self.ordered_end  # Read first: what is ordered from now on lies behind it.
         for llsn, _, _ in self.runs_by_glsn(glsn, 1 << 63):
             return llsn
-        return self.ordered_end
+        return end
 
     def glsn_of(self, llsn: int) -> int:
         """The GLSN of an ordered entry; 0 if it has none."""
@@ -316,8 +325,8 @@ class StreamStore:
     def take_snapshot(self) -> SnapshotState:
         """Snapshot everything ordered so far; publishes the new live indexes as one value."""
         with self.lock:
-            index = self.ordered_end - 1
             state = self.state()
+            index = state.context.llsn_end - 1
             memory = self._memory_source(index)
             segments = self.view.segments
         liveness = self._liveness(segments, memory, index, state)

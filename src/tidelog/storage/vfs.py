@@ -43,7 +43,7 @@ class File(Protocol):
         """Up to ``length`` bytes from ``offset``; fewer only at the end of the file."""
         ...
 
-    def write_at(self, offset: int, parts: Sequence[bytes]) -> None:
+    def write_at(self, offset: int, parts: Sequence[bytes | memoryview]) -> None:
         """Write all parts, one after the other, from ``offset``."""
         ...
 

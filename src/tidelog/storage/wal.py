@@ -23,16 +23,18 @@ from tidelog.formats.wal import (
     FILE_HEADER_BYTES,
     Record,
     encode_file_header,
-    encode_frame,
+    encode_frame_parts,
 )
 from tidelog.invariants import check
-from tidelog.limits import MIB, WAL_SPARE_FILES_MAX
+from tidelog.limits import KIB, MIB, WAL_SPARE_FILES_MAX
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.vfs import File, Vfs
 
 _ZEROS: Final = bytes(MIB)
 _FOREGROUND_FILL_BYTES: Final = 8 * MIB
 """How much of a file is filled when it is made while an append waits for it."""
+_EXTENT_BYTES: Final = 256 * KIB
+"""How much is filled at least when a file has to grow."""
 
 
 def wal_path(directory: str, number: int) -> str:
@@ -56,6 +58,8 @@ class Wal:
         self._file: File | None = None
         self._salt = 0
         self._offset = 0
+        self._filled = 0
+        """Length of the current file."""
         self.number = 0
         self.sequence = 1
         """Sequence of the next frame: all frames below it are durable."""
@@ -64,10 +68,22 @@ class Wal:
 
     # -- opening ---------------------------------------------------------------
 
-    def resume(self, *, number: int, salt: int, offset: int, sequence: int) -> None:
-        """Go on at the end of an existing file, as recovery found it."""
-        self._file = self._vfs.open(wal_path(self._directory, number), write=True)
+    def resume(
+        self, *, number: int, salt: int, frame_offset: int, offset: int, sequence: int
+    ) -> None:
+        """Go on at the end of an existing file, as recovery found it.
+
+        The last process may have died before it synced the last frame or the file's name, or
+        its sync failed.  Then they are in the page cache alone, so they are written once more
+        before anything builds on them.
+        """
+        self._file = file = self._vfs.open(wal_path(self._directory, number), write=True)
+        for begin, end in ((0, FILE_HEADER_BYTES), (frame_offset, offset)):
+            file.write_at(begin, (file.read_at(begin, end - begin),))
+        file.sync()
+        self._vfs.sync_dir(self._directory)
         self.number, self._salt, self._offset, self.sequence = number, salt, offset, sequence
+        self._filled = self._file.size()
 
     def start(self, *, number: int, sequence: int) -> None:
         """Begin a new file; used for a new log, and after recovery found none to go on with."""
@@ -83,22 +99,36 @@ class Wal:
         """
         return self._offset + size <= self._file_bytes or self._offset == FILE_HEADER_BYTES
 
+    def extend(self, size: int) -> None:
+        """Make the file long enough for a frame of ``size`` bytes.
+
+        So a disk that fills up refuses a frame before any of it is written (DiskFull).
+        """
+        end = self._offset + size
+        if self._file is None or end <= self._filled:
+            return
+        end = max(end, min(self._filled + _EXTENT_BYTES, self._file_bytes))
+        for offset in range(self._filled, end, len(_ZEROS)):
+            self._file.write_at(offset, (_ZEROS[: min(len(_ZEROS), end - offset)],))
+        self._filled = end
+
     def append(self, records: Sequence[Record]) -> None:
         """Write one frame and make it durable (W1)."""
         file = self._file
         if file is None:
             raise StorageFailed("the write-ahead log is closed")
-        frame = encode_frame(records, self.sequence, self._salt)
+        frame = encode_frame_parts(records, self.sequence, self._salt)
         try:
-            file.write_at(self._offset, (frame,))
+            file.write_at(self._offset, frame)
         except DiskFull as error:
             # Half a frame may be there, and it cannot be told what a later one would overwrite.
             raise self._vfs.stop(f"the disk filled up inside a WAL frame: {error}") from error
         file.sync()
-        self._offset += len(frame)
+        size = sum(map(len, frame))
+        self._offset += size
         self.sequence += 1
         self.frames += 1
-        self.bytes_written += len(frame)
+        self.bytes_written += size
 
     def roll(self) -> None:
         """Switch to the next file.  On a full disk nothing changes and DiskFull is raised."""
@@ -114,12 +144,15 @@ class Wal:
             if spare:
                 self._vfs.rename(spare, path)
             self._vfs.sync_dir(self._directory)
-        except BaseException:
+        except BaseException as error:
             file.close()
+            if isinstance(error, DiskFull) and not spare:
+                self._vfs.unlink(path)
             raise
         if self._file is not None:
             self._file.close()
         self._file, self._salt, self._offset, self.number = file, salt, FILE_HEADER_BYTES, number
+        self._filled = file.size()
 
     def _create_filled(self, path: str) -> File:
         fill = min(self._file_bytes, _FOREGROUND_FILL_BYTES)
@@ -148,7 +181,8 @@ class Wal:
         """Make one full-size spare when there is none, so that a roll need not wait for zeros."""
         if self._spares():
             return False
-        path = f"{self._directory}/{self.number:016d}.spare"
+        # A retired file becomes <number>.spare and must not replace one that a roll has open.
+        path = f"{self._directory}/{self.number:016d}-new.spare"
         temporary = f"{path}.tmp"
         if self._vfs.stat(temporary) is not None:
             self._vfs.unlink(temporary)

@@ -37,6 +37,8 @@ class WalTail:
 
     number: int
     salt: int
+    frame_offset: int
+    """Where the last frame begins; ``offset`` if there is none."""
     offset: int
     next_sequence: int
     torn: bool
@@ -55,7 +57,7 @@ def replay_wal(
     numbers = [number for number in wal_numbers(vfs, directory) if number >= first_file]
     if numbers != list(range(first_file, first_file + len(numbers))):
         raise CorruptData(f"{directory}: WAL files {numbers} have a gap, {first_file} comes first")
-    tail = WalTail(0, 0, 0, 0, torn=False)
+    tail = WalTail(0, 0, 0, 0, 0, torn=False)
     for number in numbers:
         last = number == numbers[-1]
         found = _replay_file(vfs, directory, number, log_id, tail, last, replay)
@@ -82,7 +84,7 @@ def _replay_file(
     try:
         header = decode_file_header(data)
     except CorruptData as error:
-        if last and not _holds_frame(data, before.next_sequence):
+        if last and before.number and not _holds_frame(data, before.next_sequence):
             vfs.unlink(path)
             return None
         raise CorruptData(f"{path}: {error}") from error
@@ -99,7 +101,8 @@ def _replay_file(
         replay(number, frame)
     following = header.first_sequence + len(scan.frames)
     torn = scan.verdict is Verdict.TORN
-    return WalTail(number, header.salt, scan.end_offset, following, torn)
+    begin = scan.frames[-1].offset if scan.frames else scan.end_offset
+    return WalTail(number, header.salt, begin, scan.end_offset, following, torn)
 
 
 def _check_header(path: str, header: WalFileHeader, number: int, log_id: bytes) -> None:

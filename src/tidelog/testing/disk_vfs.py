@@ -77,7 +77,7 @@ class SimFile:
             self._require(offset >= 0 and length >= 0, errno.EINVAL)
             return self._node.read(offset, length)
 
-    def write_at(self, offset: int, parts: Sequence[bytes]) -> None:
+    def write_at(self, offset: int, parts: Sequence[bytes | memoryview]) -> None:
         data = b"".join(parts)
         with _Call(self._disk, Op.WRITE, self._path) as call:
             self._require(self._open and self._writable, errno.EBADF)

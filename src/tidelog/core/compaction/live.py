@@ -174,7 +174,23 @@ def _sort(first: Sequence[U64], rows: RowColumns) -> npt.NDArray[np.intp]:
     varying = [column for column in columns if column.min() != column.max()]
     if not varying:
         return np.arange(len(rows.llsn))
+    # Rows come in runs that are sorted already, older runs first: then one stable pass will do.
+    order = np.argsort(varying[0], kind="stable")
+    if _ascend(varying, order):
+        return order
     return np.lexsort(tuple(reversed(varying)))
+
+
+def _ascend(columns: Sequence[U64], order: npt.NDArray[np.intp]) -> bool:
+    """Whether rows in this ``order`` ascend by all columns, the first one being known to."""
+    first = columns[0][order]
+    ties = np.flatnonzero(first[1:] == first[:-1])
+    for column in columns[1:]:
+        before, after = column[order[ties]], column[order[ties + 1]]
+        if bool(np.any(before > after)):
+            return False
+        ties = ties[before == after]
+    return True
 
 
 def _version_above(rows: RowColumns, boundary: int) -> Bools:

@@ -6,14 +6,14 @@ in the same order give the same cuts on every node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from tidelog.types import Glsn, Llsn, StreamId, Term, TopicId, Version
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopic:
+class CreateTopic(msgspec.Struct, frozen=True, gc=False):
     """A topic begins to exist, with its first streams."""
 
     topic: TopicId
@@ -21,24 +21,21 @@ class CreateTopic:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class AddStreams:
+class AddStreams(msgspec.Struct, frozen=True, gc=False):
     """A topic gets more streams; its GLSN sequence goes on."""
 
     topic: TopicId
     streams: tuple[StreamId, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeTerm:
+class ChangeTerm(msgspec.Struct, frozen=True, gc=False):
     """A stream has a new leadership: from here on, reports of older terms are void."""
 
     stream: StreamId
     term: Term
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, gc=False):
     """A replica has ``length`` durable, unordered entries from ``llsn_begin`` on.
 
     ``version`` is the highest cut that the replica knows.
@@ -51,16 +48,14 @@ class Report:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True, gc=False):
     """Order all that was reported and is not ordered yet."""
 
 
 Command: TypeAlias = CreateTopic | AddStreams | ChangeTerm | Report | Cut
 
 
-@dataclass(frozen=True, slots=True)
-class StreamCommit:
+class StreamCommit(msgspec.Struct, frozen=True, gc=False):
     """One stream's part of a cut: ``length`` entries get GLSNs from ``glsn_begin`` on.
 
     ``high_watermark`` is that of the topic after the whole cut.
@@ -84,8 +79,7 @@ class StreamCommit:
         return Llsn(self.llsn_begin + self.length)
 
 
-@dataclass(frozen=True, slots=True)
-class CutDecided:
+class CutDecided(msgspec.Struct, frozen=True, gc=False):
     """A new version: the streams that something was ordered for, by (topic, stream)."""
 
     version: Version

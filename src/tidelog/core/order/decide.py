@@ -12,10 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import Final
 
 from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.core.order.state import StreamOrder, TopicOrder
 from tidelog.types import Glsn, StreamId, TopicId, Version
+
+_place: Final = attrgetter("topic", "stream")
+_topic: Final = attrgetter("topic")
 
 
 def decide(
@@ -27,37 +32,26 @@ def decide(
 
     ``version`` is that of the last cut.  Streams that are not given are not looked at.
     """
-    changed = sorted(
-        (stream for stream in pending if stream.reported_end > stream.llsn_end),
-        key=lambda stream: (stream.topic, stream.stream),
-    )
+    changed = [stream for stream in pending if stream.reported_end > stream.llsn_end]
     if not changed:
         return None
+    changed.sort(key=_place)
+    ends: dict[TopicId, Glsn] = {}
+    for stream in changed:
+        end = ends.get(stream.topic, topics[stream.topic].high_watermark)
+        ends[stream.topic] = Glsn(end + stream.reported_end - stream.llsn_end)
     commits: list[StreamCommit] = []
-    for topic, streams in groupby(changed, key=lambda stream: stream.topic):
-        commits.extend(_decide_topic(topics[topic], tuple(streams)))
-    return CutDecided(Version(version + 1), tuple(commits))
-
-
-def _decide_topic(topic: TopicOrder, streams: Sequence[StreamOrder]) -> list[StreamCommit]:
-    total = sum(stream.reported_end - stream.llsn_end for stream in streams)
-    high_watermark = Glsn(topic.high_watermark + total)
-    commits: list[StreamCommit] = []
-    glsn = Glsn(topic.high_watermark + 1)
-    for stream in streams:
+    glsn, topic = Glsn(0), None
+    for stream in changed:
+        if stream.topic != topic:
+            topic = stream.topic
+            glsn = Glsn(topics[topic].high_watermark + 1)
         length = stream.reported_end - stream.llsn_end
         commits.append(
-            StreamCommit(
-                topic=topic.topic,
-                stream=stream.stream,
-                high_watermark=high_watermark,
-                glsn_begin=glsn,
-                llsn_begin=stream.llsn_end,
-                length=length,
-            )
+            StreamCommit(topic, stream.stream, ends[topic], glsn, stream.llsn_end, length)
         )
         glsn = Glsn(glsn + length)
-    return commits
+    return CutDecided(Version(version + 1), tuple(commits))
 
 
 def flaw_in_cut(
@@ -71,10 +65,9 @@ def flaw_in_cut(
         return f"D1: version {cut.version} after version {version}"
     if not cut.commits:
         return f"D1: version {cut.version} orders nothing"
-    places = [(commit.topic, commit.stream) for commit in cut.commits]
-    if any(a >= b for a, b in pairwise(places)):
+    if any(_place(a) >= _place(b) for a, b in pairwise(cut.commits)):
         return f"D2: the streams of version {cut.version} are out of order"
-    for number, commits in groupby(cut.commits, key=lambda commit: commit.topic):
+    for number, commits in groupby(cut.commits, key=_topic):
         topic = topics.get(number)
         if topic is None:
             return f"D2: version {cut.version} names topic {number}, which does not exist"

@@ -14,9 +14,10 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from enum import Enum
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from tidelog import limits
 from tidelog.core.order.commands import (
@@ -191,6 +192,7 @@ class OrderMachine:
             topic = self._topics[commit.topic]
             check(commit.llsn_end > order.llsn_end, "O3: an ordered end would not grow")
             check(commit.high_watermark >= topic.high_watermark, "O3: a high watermark went back")
+            llsn_end = commit.llsn_end
             self._put(
                 StreamOrder(
                     topic=commit.topic,
@@ -198,8 +200,8 @@ class OrderMachine:
                     term=order.term,
                     version=cut.version,
                     glsn_end=commit.glsn_end,
-                    llsn_end=commit.llsn_end,
-                    reported_end=max(order.reported_end, commit.llsn_end),
+                    llsn_end=llsn_end,
+                    reported_end=max(order.reported_end, llsn_end),
                 )
             )
             if topic.high_watermark != commit.high_watermark:

@@ -11,8 +11,9 @@ Invariants of an ``OrderState`` (``flaw_in_state`` names the first that is broke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from tidelog.types import (
     FIRST_GLSN,
@@ -30,8 +31,7 @@ from tidelog.types import (
 NO_GLSN: Final = Glsn(0)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOrder:
+class TopicOrder(msgspec.Struct, frozen=True, gc=False):
     """A topic and how far its GLSN sequence got."""
 
     topic: TopicId
@@ -40,8 +40,7 @@ class TopicOrder:
     high_watermark: Glsn = NO_GLSN
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOrder:
+class StreamOrder(msgspec.Struct, frozen=True, gc=False):
     """How far one stream is ordered, and reported.
 
     ``version`` is the last cut that ordered entries of it, ``glsn_end`` its own last GLSN + 1,
@@ -72,8 +71,7 @@ class StreamOrder:
         return cls(topic, stream, term, version, glsn_end, llsn_end, llsn_end)
 
 
-@dataclass(frozen=True, slots=True)
-class OrderState:
+class OrderState(msgspec.Struct, frozen=True, gc=False):
     """The whole order layer at one version."""
 
     version: Version = NO_VERSION
