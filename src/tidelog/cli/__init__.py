@@ -1,0 +1,10 @@
+"""The ``tidelog`` program.  Commands are loaded when they are called, so that it starts fast."""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the program with the arguments of the process."""
+    from tidelog.cli.program import program
+
+    program(prog_name="tidelog")

@@ -1,0 +1,297 @@
+"""Engines that can be measured side by side: the bare disk, Tidelog, SQLite, LMDB, RocksDB.
+
+Each of them makes every call durable before it returns, with the settings that suit it best.
+Entries without keys go where the engine is fastest with them: to the end, in ascending order.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import tidelog
+from tidelog.limits import MIB, WAL_FILE_BYTES_DEFAULT
+from tidelog.storage.os_vfs import OsVfs
+from tidelog.storage.vfs import File
+from tidelog.storage.wal import create_filled
+
+if TYPE_CHECKING:
+    import lmdb
+    import rocksdict
+
+Item = tuple[bytes, bytes]
+_MAP_BYTES: Final = 64 << 30
+_SETTLE_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.005
+
+
+class Writer(Protocol):
+    """How one thread writes; each call is one durable transaction."""
+
+    def append(self, values: Sequence[bytes]) -> None: ...
+
+    def put(self, items: Sequence[Item]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Engine(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def writer(self) -> Writer: ...
+
+    def settle(self) -> None:
+        """Wait until work that was put off is done."""
+
+    def close(self) -> None: ...
+
+
+# ---- the disk itself
+
+
+class _DiskWriter:
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._bytes = bytes(range(256)) * (MIB // 256)
+        self._offset = 0
+
+    def append(self, values: Sequence[bytes]) -> None:
+        self._write(sum(map(len, values)))
+
+    def put(self, items: Sequence[Item]) -> None:
+        self._write(sum(len(key) + len(value) for key, value in items))
+
+    def _write(self, size: int) -> None:
+        if self._offset + size > WAL_FILE_BYTES_DEFAULT:
+            self._offset = 0
+        self._file.write_at(self._offset, (self._bytes[:size],))
+        self._file.sync()
+        self._offset += size
+
+    def close(self) -> None:
+        pass
+
+
+class Disk:
+    """Writes the same number of bytes to a file that has its blocks, and syncs it: the bound."""
+
+    name = "disk"
+
+    def __init__(self, directory: Path) -> None:
+        self._file = create_filled(OsVfs(), str(directory / "disk"), WAL_FILE_BYTES_DEFAULT)
+
+    def writer(self) -> Writer:
+        return _DiskWriter(self._file)
+
+    def settle(self) -> None:
+        """Nothing is put off."""
+
+    def close(self) -> None:
+        self._file.close()
+
+
+# ---- Tidelog
+
+
+class _TidelogWriter:
+    def __init__(self, log: tidelog.Log) -> None:
+        self._log = log
+
+    def append(self, values: Sequence[bytes]) -> None:
+        if len(values) == 1:
+            self._log.append(values[0])
+        else:
+            self._log.append_batch(values)
+
+    def put(self, items: Sequence[Item]) -> None:
+        if len(items) == 1:
+            self._log.put(*items[0])
+        else:
+            self._log.put_batch(items)
+
+    def close(self) -> None:
+        pass
+
+
+class Tidelog:
+    name = "tidelog"
+
+    def __init__(self, directory: Path) -> None:
+        self.log = tidelog.open(directory / "tidelog")
+
+    def writer(self) -> Writer:
+        return _TidelogWriter(self.log)
+
+    def settle(self) -> None:
+        """Until all rolled WAL files are in segments."""
+        pause = threading.Event()
+        for _ in range(int(_SETTLE_SECONDS / _POLL_SECONDS)):
+            if not self.log.log_stats().wal_backlog_files:
+                return
+            pause.wait(_POLL_SECONDS)
+        raise TimeoutError("the segments are not written yet")
+
+    def close(self) -> None:
+        self.log.close()
+
+
+# ---- SQLite
+
+
+class _SqliteWriter:
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=60)
+        run = self._database.execute
+        run("PRAGMA journal_mode = WAL").close()
+        run("PRAGMA synchronous = FULL").close()
+        run("PRAGMA cache_size = -65536").close()
+        run("PRAGMA mmap_size = 1073741824").close()
+        run("PRAGMA wal_autocheckpoint = 4000").close()
+        run("CREATE TABLE IF NOT EXISTS log (id INTEGER PRIMARY KEY, value BLOB)").close()
+        run(
+            "CREATE TABLE IF NOT EXISTS pairs (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID"
+        ).close()
+
+    def append(self, values: Sequence[bytes]) -> None:
+        self._write("INSERT INTO log (value) VALUES (?)", [(value,) for value in values])
+
+    def put(self, items: Sequence[Item]) -> None:
+        self._write("INSERT OR REPLACE INTO pairs VALUES (?, ?)", items)
+
+    def _write(self, statement: str, rows: Sequence[tuple[bytes, ...]]) -> None:
+        if len(rows) == 1:
+            self._database.execute(statement, rows[0]).close()
+            return
+        self._database.execute("BEGIN IMMEDIATE").close()
+        self._database.executemany(statement, rows).close()
+        self._database.execute("COMMIT").close()
+
+    def close(self) -> None:
+        self._database.close()
+
+
+class Sqlite:
+    name = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "sqlite.db"
+
+    def writer(self) -> Writer:
+        return _SqliteWriter(self._path)
+
+    def settle(self) -> None:
+        """Checkpoints are part of the writes."""
+
+    def close(self) -> None:
+        pass
+
+
+# ---- LMDB
+
+
+class _LmdbWriter:
+    def __init__(self, environment: lmdb.Environment, numbers: count[int]) -> None:
+        self._environment = environment
+        self._numbers = numbers
+
+    def append(self, values: Sequence[bytes]) -> None:
+        with self._environment.begin(write=True) as transaction:
+            # Numbers are taken under the lock of the writer, so they ascend in the file too.
+            items = [(next(self._numbers).to_bytes(8, "big"), value) for value in values]
+            transaction.cursor().putmulti(items, append=True)
+
+    def put(self, items: Sequence[Item]) -> None:
+        with self._environment.begin(write=True) as transaction:
+            transaction.cursor().putmulti(items)
+
+    def close(self) -> None:
+        pass
+
+
+class Lmdb:
+    name = "lmdb"
+
+    def __init__(self, directory: Path) -> None:
+        import lmdb
+
+        self._environment = lmdb.open(str(directory / "lmdb"), map_size=_MAP_BYTES)
+        self._numbers = count(1)
+
+    def writer(self) -> Writer:
+        return _LmdbWriter(self._environment, self._numbers)
+
+    def settle(self) -> None:
+        """Nothing is put off."""
+
+    def close(self) -> None:
+        self._environment.close()
+
+
+# ---- RocksDB
+
+
+class _RocksWriter:
+    def __init__(
+        self, database: rocksdict.Rdict, options: rocksdict.WriteOptions, numbers: count[int]
+    ) -> None:
+        self._database = database
+        self._options = options
+        self._numbers = numbers
+
+    def append(self, values: Sequence[bytes]) -> None:
+        self.put([(next(self._numbers).to_bytes(8, "big"), value) for value in values])
+
+    def put(self, items: Sequence[Item]) -> None:
+        if len(items) == 1:
+            self._database.put(*items[0], write_opt=self._options)
+            return
+        import rocksdict
+
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        put = batch.put
+        for key, value in items:
+            put(key, value)
+        self._database.write(batch, write_opt=self._options)
+
+    def close(self) -> None:
+        pass
+
+
+class RocksDb:
+    name = "rocksdb"
+
+    def __init__(self, directory: Path) -> None:
+        import rocksdict
+
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_write_buffer_size(64 * MIB)
+        options.set_max_write_buffer_number(4)
+        options.set_recycle_log_file_num(4)
+        options.set_compression_type(rocksdict.DBCompressionType.none())
+        self._database = rocksdict.Rdict(str(directory / "rocksdb"), options)
+        self._write_options = rocksdict.WriteOptions()
+        self._write_options.sync = True
+        self._numbers = count(1)
+
+    def writer(self) -> Writer:
+        return _RocksWriter(self._database, self._write_options, self._numbers)
+
+    def settle(self) -> None:
+        """Its threads go on in the background; closing waits for them."""
+
+    def close(self) -> None:
+        self._database.close()
+
+
+PEERS: Final[dict[str, Callable[[Path], Any]]] = {
+    "sqlite": Sqlite,
+    "lmdb": Lmdb,
+    "rocksdb": RocksDb,
+}
+ENGINES: Final[dict[str, Callable[[Path], Any]]] = {"disk": Disk, "tidelog": Tidelog, **PEERS}

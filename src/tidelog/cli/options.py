@@ -1,0 +1,76 @@
+"""Options that several commands share.  No state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LOCK_WAIT_SECONDS: Final = 1.0
+
+data_option = click.option(
+    "-d",
+    "--data",
+    metavar="DIR",
+    required=True,
+    envvar="TIDELOG_DATA",
+    show_envvar=True,
+    help="The log's directory.",
+)
+
+topic_option = click.option(
+    "-t", "--topic", metavar="NAME", default="default", show_default=True, help="The topic."
+)
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people, or for programs.",
+)
+
+wait_option = click.option(
+    "--wait",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=LOCK_WAIT_SECONDS,
+    show_default=True,
+    help="How long to wait for a log that another process has open.",
+)
+
+storage_option = click.option(
+    "--storage-id",
+    type=click.IntRange(0, (1 << 64) - 1),
+    default=0,
+    show_default=True,
+    help="The storage that the key belongs to.",
+)
+
+base64_option = click.option("--base64", "is_base64", is_flag=True, help="KEY is in base64.")
+
+
+def read_options(function: F) -> F:
+    """Of a command that only reads: directory and output."""
+    return data_option(output_option(function))
+
+
+def write_options(function: F) -> F:
+    """Of a command that changes the log: directory, output, and waiting for its turn."""
+    return data_option(output_option(wait_option(function)))
+
+
+def key_bytes(text: str, is_base64: bool) -> bytes:
+    """A key from the command line."""
+    if not is_base64:
+        return text.encode("utf-8", "surrogateescape")
+    from base64 import b64decode
+
+    try:
+        return b64decode(text, validate=True)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not base64: {error}") from error

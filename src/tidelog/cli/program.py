@@ -1,0 +1,66 @@
+"""The root of the commands: finds their modules when needed, and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from io import StringIO
+from typing import Any, Final
+
+import click
+
+from tidelog import __version__
+from tidelog.cli.failures import failure_of
+from tidelog.errors import LogError
+
+COMMANDS: Final = {
+    "append": "tidelog.cli.append",
+    "tail": "tidelog.cli.tail",
+    "get": "tidelog.cli.get",
+    "topic": "tidelog.cli.topic",
+    "trim": "tidelog.cli.trim",
+    "compact": "tidelog.cli.compact",
+    "snapshot": "tidelog.cli.snapshot",
+    "rewrite": "tidelog.cli.rewrite",
+    "stats": "tidelog.cli.stats",
+    "verify": "tidelog.cli.verify",
+    "dump": "tidelog.cli.dump",
+    "bench": "tidelog.cli.bench",
+}
+"""Name of each command → its module; the command in it is called ``command``."""
+
+
+class Program(click.Group):
+    """A group whose commands are imported one by one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = import_module(module).command
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except BrokenPipeError:
+            # Whoever read our output has enough of it.  The old stream still holds bytes that
+            # nobody takes; with another one in its place nothing complains at the exit.
+            sys.stdout = StringIO()
+            ctx.exit(0)
+        except (LogError, OSError) as error:
+            raise failure_of(error) from error
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tidelog")
+def program() -> None:
+    """One durable, totally ordered log for Python and Spark.
+
+    Give the log's directory with --data or in TIDELOG_DATA.
+    """

@@ -1,0 +1,123 @@
+"""``tidelog topic``: list, create, describe, add-streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidelog.cli.options import read_options, write_options
+
+if TYPE_CHECKING:
+    from tidelog.embedded.engine import Engine
+
+
+@click.group("topic")
+def command() -> None:
+    """Topics: named sets of log streams that share one order."""
+
+
+@command.command("list")
+@read_options
+def list_topics(data: str, output: str) -> None:
+    """List the topics of a log."""
+    from tidelog.cli.output import Size, print_json, print_table
+    from tidelog.cli.session import reading
+
+    topics = reading(data, lambda engine: [_fields(engine, name) for name in _names(engine)])
+    if output == "json":
+        rows = [{k: v for k, v in topic.items() if k != "streams"} for topic in topics]
+        for row, topic in zip(rows, topics, strict=True):
+            row["streams"] = len(topic["streams"])
+        print_json({"topics": rows})
+        return
+    print_table(
+        ["topic", "versions", "streams", "first", "last", "segment bytes"],
+        [
+            (
+                topic["topic"],
+                topic["versions"],
+                len(topic["streams"]),
+                topic["first_available"],
+                topic["high_watermark"],
+                Size(sum(stream["segment_bytes"] for stream in topic["streams"])),
+            )
+            for topic in topics
+        ],
+    )
+
+
+@command.command("create")
+@click.argument("name")
+@write_options
+@click.option("--streams", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--versions",
+    type=click.Choice(["log", "explicit"]),
+    default="log",
+    show_default=True,
+    help="Whether GLSNs are the write versions of keys, or writers give them.",
+)
+def create(name: str, data: str, output: str, wait: float, streams: int, versions: str) -> None:
+    """Create topic NAME, and the log if it is not there."""
+    from tidelog.cli.session import writing
+
+    with writing(data, wait=wait, create=True) as engine:
+        engine.create_topic(name, streams=streams, versions=versions)
+        fields = _fields(engine, name)
+    _print(fields, output)
+
+
+@command.command("describe")
+@click.argument("name")
+@read_options
+def describe(name: str, data: str, output: str) -> None:
+    """Show topic NAME and its log streams."""
+    from tidelog.cli.session import reading
+
+    _print(reading(data, lambda engine: _fields(engine, name)), output)
+
+
+@command.command("add-streams")
+@click.argument("name")
+@click.argument("count", type=click.IntRange(1))
+@write_options
+def add_streams(name: str, count: int, data: str, output: str, wait: float) -> None:
+    """Give topic NAME COUNT more log streams, for records without keys."""
+    from tidelog.cli.session import writing
+
+    with writing(data, wait=wait) as engine:
+        engine.add_streams(name, count)
+        fields = _fields(engine, name)
+    _print(fields, output)
+
+
+def _names(engine: Engine) -> list[str]:
+    return sorted(topic.name for topic in engine.node.topics.values())
+
+
+def _fields(engine: Engine, name: str) -> dict[str, Any]:
+    from tidelog.cli.figures import topic_fields
+
+    return topic_fields(engine, engine.find_topic(name))
+
+
+def _print(fields: dict[str, Any], output: str) -> None:
+    from tidelog.cli.output import print_fields, print_json, print_table
+
+    if output == "json":
+        print_json(fields)
+        return
+    print_fields(
+        [
+            ("topic", fields["topic"]),
+            ("versions", fields["versions"]),
+            ("key streams", fields["key_streams"]),
+            ("first GLSN", fields["first_available"]),
+            ("last GLSN", fields["high_watermark"]),
+        ]
+    )
+    click.echo()
+    from tidelog.cli.figures import STREAM_HEADERS, stream_row
+
+    print_table(STREAM_HEADERS, [stream_row(stream) for stream in fields["streams"]])
