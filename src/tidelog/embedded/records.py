@@ -9,6 +9,7 @@ from itertools import repeat
 import msgspec
 
 from tidelog.formats.entry import Kind
+from tidelog.invariants import check
 from tidelog.storage.stream_store import BatchSlice
 
 
@@ -57,6 +58,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 def records_of(stream: int, piece: BatchSlice) -> Iterator[Record]:
     """The records of a slice; control entries are nobody's business but ours."""
     batch, glsns = piece.batch, piece.glsns()
+    check(len(glsns) == piece.end - piece.begin, "every entry that is read has its GLSN")
     fields = batch.fields(piece.begin, piece.end)
     records = map(
         Record,
