@@ -49,6 +49,11 @@ class OsFile:
     def write_at(self, offset: int, parts: Sequence[bytes | memoryview]) -> None:
         if offset < 0:  # The system takes -1 for the cursor, which this interface does not have.
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
+        if len(parts) <= WRITE_BUFFERS_MAX:
+            size = sum(map(len, parts))
+            if os.pwritev(self._descriptor, parts, offset) == size:
+                return
+            # Rare, and writing the same once more does no harm.
         buffers: list[bytes | memoryview] = [part for part in parts if len(part)]
         index = 0
         while index < len(buffers):
