@@ -1,0 +1,35 @@
+"""Every safeguard is needed: with one of them switched off, a crash test fails.
+
+That the hunts pass on the code as it is, the crash tests show; for the directed ones it is shown
+here.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mutation.hunts import DIRECTED, Hunt, nothing
+from tests.mutation.mutants import MUTANTS, SURVIVORS, Mutant
+from tidelog.errors import LogError
+from tidelog.invariants import InvariantViolation
+
+
+def by_name(mutant: Mutant) -> str:
+    return mutant.name
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=by_name)
+def test_a_mutant_is_caught(mutant: Mutant) -> None:
+    with pytest.raises((AssertionError, InvariantViolation, LogError)) as caught:
+        mutant.hunt(mutant.change)
+    assert "made other calls" not in str(caught.value), "the hunt failed, not the mutant"
+
+
+@pytest.mark.parametrize("hunt", DIRECTED)
+def test_a_directed_hunt_finds_nothing_in_the_code_as_it_is(hunt: Hunt) -> None:
+    hunt(nothing)
+
+
+@pytest.mark.parametrize("mutant", SURVIVORS, ids=by_name)
+def test_a_mutant_is_made_up_for_by_something_else(mutant: Mutant) -> None:
+    mutant.hunt(mutant.change)
