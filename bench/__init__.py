@@ -1,0 +1,1 @@
+"""Measurements of Tidelog next to other engines and to the disk, all in one run."""

@@ -52,7 +52,7 @@ def write(*values: bytes, ordered: int | None = None) -> Callable[[NodeStore], N
         body = encode_values(values, timestamp_us=1)
         begin = store.end_llsn
         header = seal_batch(body, stream=STREAM, term=store.term, first_llsn=begin)
-        stored = StoredBatch(begin, begin + len(values), header, body.data)
+        stored = StoredBatch(begin, begin + len(values), header + body.data)
         cut = None if ordered is None else cut_up_to(store, ordered)
         node.reserve([])
         node.write(FrameWrite([BatchWrite(STREAM, stored, len(values))], cut))

@@ -25,7 +25,9 @@ from tidelog.formats.batch import (
     encode_entries,
     encode_puts,
     encode_values,
+    seal_batch,
 )
+from tidelog.formats.batch_layout import may_concern_keys
 from tidelog.formats.entry import Entry, Kind
 from tidelog.invariants import InvariantViolation
 from tidelog.limits import (
@@ -378,3 +380,19 @@ def test_llsns_that_do_not_ascend_are_a_bug() -> None:
             encode_entries(entries, llsns=llsns)
     with pytest.raises(InvariantViolation):
         whole(encode_entries(entries), first_llsn=0)
+
+
+def test_a_header_tells_whether_a_batch_may_concern_keys() -> None:
+    append = Entry(Kind.APPEND, b"v", b"label")
+    put = Entry(Kind.PUT, b"v", b"k")
+    delete = Entry(Kind.DELETE_STORAGE, storage_id=3)
+
+    def told(*entries: Entry) -> bool:
+        header = seal_batch(encode_entries(entries), stream=1, term=1, first_llsn=1)
+        return may_concern_keys(header)
+
+    assert not told(append)
+    assert not told(append, append)
+    assert told(put)
+    assert told(delete)
+    assert told(append, put)

@@ -28,7 +28,7 @@ def segment(number: int, first: int, end: int) -> Segment:
 
 def memtable(first: int, end: int) -> Memtable:
     table = Memtable(1)
-    table.add(StoredBatch(first, end, b"", b""))
+    table.add(StoredBatch(first, end, b""))
     return table
 
 

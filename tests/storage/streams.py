@@ -144,7 +144,7 @@ class Streams:
             producer=producer,
             sequence=sequence,
         )
-        stored = StoredBatch(places[0], places[-1] + 1, header, body.data)
+        stored = StoredBatch(places[0], places[-1] + 1, header + body.data)
         return BatchWrite(stream, stored, len(entries), producer, sequence)
 
     def write(

@@ -15,7 +15,7 @@ def stored(entries: list[Entry], first: int, llsns: list[int] | None = None) -> 
     body = encode_entries(entries, llsns=llsns)
     header = seal_batch(body, stream=1, term=1, first_llsn=first)
     end = (llsns[-1] if llsns else first + len(entries) - 1) + 1
-    return StoredBatch(first, end, header, body.data)
+    return StoredBatch(first, end, header + body.data)
 
 
 def table_of(*batches: StoredBatch, ordered: int | None = None) -> Memtable:

@@ -63,7 +63,7 @@ def test_a_record_whose_predecessor_is_missing_is_refused_at_a_start() -> None:
     story.write(values(3))
     lost = story.batch(values(2), llsns=[4, 5])
     late = story.batch(values(2), llsns=[6, 7])
-    parts = (late.stored.header, late.stored.body)
+    parts = (late.stored.data,)
     story.node.wal.append([Record(RecordType.BATCH, 1, lost.stored.end_llsn - 1, parts)])
     story.lose()
     with pytest.raises(CorruptData, match="a batch at LLSN 6 follows 5, but the last entry is 3"):

@@ -23,6 +23,7 @@ from tidelog.core.order.decide import decide
 from tidelog.core.order.machine import Ignored, OrderMachine
 from tidelog.core.order.state import OrderState, StreamOrder, TopicOrder, flaw_in_state
 from tidelog.errors import BadOption, CorruptData, TopicExists, UnknownStream, UnknownTopic
+from tidelog.invariants import InvariantViolation
 from tidelog.types import FIRST_TERM, Glsn, Llsn, StreamId, Term, TopicId, Version
 
 T1, T2 = TopicId(1), TopicId(2)
@@ -392,3 +393,35 @@ def test_the_same_commands_give_the_same_cuts_from_any_restored_state(
             restarted = OrderMachine.restore(restarted.state)
         assert steady.step(command) == restarted.step(command)
     assert steady.state == restarted.state
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.integers(1, 4), st.integers(1, 50), min_size=1, max_size=4), max_size=8
+    )
+)
+def test_ordering_at_once_is_the_same_as_reporting_and_cutting(
+    rounds: list[dict[int, int]],
+) -> None:
+    reporting, at_once = OrderMachine(), OrderMachine()
+    for machine in (reporting, at_once):
+        machine.step(CreateTopic(T1, streams(1, 2)))
+        machine.step(CreateTopic(T2, streams(3, 4)))
+    for added in rounds:
+        ends: dict[StreamId, Llsn] = {}
+        for number, length in added.items():
+            stream = StreamId(number)
+            order = reporting.stream(stream)
+            ends[stream] = Llsn(order.llsn_end + length)
+            reporting.step(Report(stream, order.term, reporting.version, order.llsn_end, length))
+        assert [at_once.order(ends)] == reporting.step(Cut())
+        assert at_once.state == reporting.state
+    assert at_once.order({}) is None
+
+
+def test_ordering_at_once_refuses_to_go_back() -> None:
+    machine = OrderMachine()
+    machine.step(CreateTopic(T1, streams(1)))
+    machine.order({StreamId(1): Llsn(5)})
+    with pytest.raises(InvariantViolation, match="O4"):
+        machine.order({StreamId(1): Llsn(4)})

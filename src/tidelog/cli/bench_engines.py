@@ -46,9 +46,21 @@ class Engine(Protocol):
     def writer(self) -> Writer: ...
 
     def settle(self) -> None:
-        """Wait until work that was put off is done."""
+        """Wait until work that was put off is done; this is measured."""
+
+    def rest(self) -> None:
+        """Wait until nothing goes on in the background; this is not."""
 
     def close(self) -> None: ...
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(int(_SETTLE_SECONDS / _POLL_SECONDS)):
+        if condition():
+            return
+        pause.wait(_POLL_SECONDS)
+    raise TimeoutError("work in the background does not come to an end")
 
 
 # ---- the disk itself
@@ -91,6 +103,9 @@ class Disk:
     def settle(self) -> None:
         """Nothing is put off."""
 
+    def rest(self) -> None:
+        """It has no background."""
+
     def close(self) -> None:
         self._file.close()
 
@@ -129,12 +144,10 @@ class Tidelog:
 
     def settle(self) -> None:
         """Until all rolled WAL files are in segments."""
-        pause = threading.Event()
-        for _ in range(int(_SETTLE_SECONDS / _POLL_SECONDS)):
-            if not self.log.log_stats().wal_backlog_files:
-                return
-            pause.wait(_POLL_SECONDS)
-        raise TimeoutError("the segments are not written yet")
+        _wait_until(lambda: not self.log.log_stats().wal_backlog_files)
+
+    def rest(self) -> None:
+        """Nothing is left after ``settle``."""
 
     def close(self) -> None:
         self.log.close()
@@ -187,6 +200,9 @@ class Sqlite:
     def settle(self) -> None:
         """Checkpoints are part of the writes."""
 
+    def rest(self) -> None:
+        """It has no background."""
+
     def close(self) -> None:
         pass
 
@@ -227,6 +243,9 @@ class Lmdb:
 
     def settle(self) -> None:
         """Nothing is put off."""
+
+    def rest(self) -> None:
+        """It has no background."""
 
     def close(self) -> None:
         self._environment.close()
@@ -283,7 +302,11 @@ class RocksDb:
         return _RocksWriter(self._database, self._write_options, self._numbers)
 
     def settle(self) -> None:
-        """Its threads go on in the background; closing waits for them."""
+        """What its threads still do is not held against it."""
+
+    def rest(self) -> None:
+        running = ("rocksdb.num-running-flushes", "rocksdb.num-running-compactions")
+        _wait_until(lambda: not any(map(self._database.property_int_value, running)))
 
     def close(self) -> None:
         self._database.close()

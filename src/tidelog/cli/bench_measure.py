@@ -94,6 +94,7 @@ def warm_up(engine: Engine, size: int = WARM_BYTES) -> None:
     finally:
         writer.close()
     engine.settle()
+    engine.rest()
 
 
 def measure(
@@ -133,7 +134,9 @@ def measure(
     if failures:
         raise failures[0]
     engine.settle()
-    return _summary(work, latencies, elapsed, perf_counter() - begin)
+    settled = perf_counter() - begin
+    engine.rest()
+    return _summary(work, latencies, elapsed, settled)
 
 
 def _loop(

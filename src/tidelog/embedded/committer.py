@@ -13,12 +13,10 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
-from tidelog.core.order.commands import Cut as OrderCut
-from tidelog.core.order.commands import CutDecided, Report
+from tidelog.core.order.commands import CutDecided
 from tidelog.core.order.machine import OrderMachine
 from tidelog.embedded.commit_queue import Request
 from tidelog.embedded.records import Receipt
@@ -34,22 +32,21 @@ from tidelog.formats.batch import seal_batch
 from tidelog.formats.wal_payloads import Cut, StreamCommit, Trim
 from tidelog.storage.memtable import StoredBatch
 from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
-from tidelog.types import Llsn, StreamId, Term, TopicId, Version
+from tidelog.types import Llsn, StreamId, TopicId
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(msgspec.Struct):
     """A frame in the making."""
 
-    batches: list[BatchWrite] = field(default_factory=list)
-    trims: list[tuple[int, Trim]] = field(default_factory=list)
-    boundaries: list[tuple[int, int]] = field(default_factory=list)
-    ends: dict[int, int] = field(default_factory=dict)
+    batches: list[BatchWrite] = []
+    trims: list[tuple[int, Trim]] = []
+    boundaries: list[tuple[int, int]] = []
+    ends: dict[StreamId, Llsn] = {}
     """Where each stream will end once the frame is written."""
-    sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    sequences: dict[tuple[int, int], int] = {}
     """(stream, producer) → its last sequence in this group."""
-    answers: list[tuple[Request, list[_Answer]]] = field(default_factory=list)
-    commits: dict[int, StreamCommit] = field(default_factory=dict)
+    answers: list[tuple[Request, list[_Answer]]] = []
+    commits: dict[int, StreamCommit] = {}
     """What the cut of the frame gave to each stream, once it is durable."""
 
     @property
@@ -104,6 +101,7 @@ class Committer:
         return later
 
     def _write(self, group: _Group) -> None:
+        self._node.vfs.check_running()  # After a failure the order is ahead of the streams.
         others = len(group.trims) + len(group.boundaries)
         self._before(self._node.reserve(group.batches, others))
         try:
@@ -141,14 +139,17 @@ class Committer:
             for part in request.parts
         ):
             return False  # E3: the table must first know what this group appends.
-        answers: list[_Answer | None] = []
         for part in request.parts:
             self._check_version(part)
-            answers.append(self._find_duplicate(part, request))
-        placed = [
-            answer or self._place(group, part, request)
-            for part, answer in zip(request.parts, answers, strict=True)
-        ]
+        if request.producer:
+            # All parts are looked up before any is placed: a conflict refuses the whole append.
+            known = [self._find_duplicate(part, request) for part in request.parts]
+            placed = [
+                answer or self._place(group, part, request)
+                for part, answer in zip(request.parts, known, strict=True)
+            ]
+        else:
+            placed = [self._place(group, part, request) for part in request.parts]
         group.answers.append((request, placed))
         return True
 
@@ -164,8 +165,6 @@ class Committer:
             )
 
     def _find_duplicate(self, part: Part, request: AppendRequest) -> _Answer | None:
-        if not request.producer:
-            return None
         producers = self._node.streams[part.stream].producers
         known = producers.lookup(request.producer, request.sequence)
         if known is None:
@@ -174,8 +173,9 @@ class Committer:
 
     def _place(self, group: _Group, part: Part, request: AppendRequest) -> _Answer:
         store = self._node.streams[part.stream]
-        begin = group.ends.get(part.stream, store.end_llsn)
-        end = begin + part.body.count
+        stream = StreamId(part.stream)
+        begin = group.ends.get(stream, store.end_llsn)
+        end = Llsn(begin + part.body.count)
         header = seal_batch(
             part.body,
             stream=part.stream,
@@ -184,11 +184,11 @@ class Committer:
             producer=request.producer,
             sequence=request.sequence,
         )
-        stored = StoredBatch(begin, end, header, part.body.data)
+        stored = StoredBatch(begin, end, header + part.body.data)
         group.batches.append(
             BatchWrite(part.stream, stored, part.body.count, request.producer, request.sequence)
         )
-        group.ends[part.stream] = end
+        group.ends[stream] = end
         if request.producer:
             group.sequences[part.stream, request.producer] = request.sequence
         return _Answer(part.stream, begin, part.body.count, duplicate=False)
@@ -210,19 +210,8 @@ class Committer:
     # -- order ----------------------------------------------------------------------------
 
     def _decide(self, group: _Group) -> Cut | None:
-        for stream, end in group.ends.items():
-            order = self._order.stream(StreamId(stream))
-            self._order.step(
-                Report(
-                    stream=StreamId(stream),
-                    term=Term(order.term),
-                    version=Version(self._order.version),
-                    llsn_begin=Llsn(order.llsn_end),
-                    length=end - order.llsn_end,
-                )
-            )
-        decided = self._order.step(OrderCut())
-        return wal_cut(decided[0]) if decided else None
+        decided = self._order.order(group.ends)
+        return wal_cut(decided) if decided else None
 
     def _receipt(self, topic: str, answer: _Answer, commits: Mapping[int, StreamCommit]) -> Receipt:
         if answer.duplicate:

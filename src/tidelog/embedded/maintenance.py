@@ -240,7 +240,7 @@ def _is_keyed(store: StreamStore) -> bool:
     view = store.view
     if any(segment.keyed or segment.specials for segment in view.segments):
         return True
-    return any(stored.view().is_keyed for table in view.memtables for stored in table.batches[:1])
+    return any(stored.may_concern_keys for table in view.memtables for stored in table.batches)
 
 
 class Worker:

@@ -30,7 +30,7 @@ class AppendRequest(Request):
     def __init__(
         self, topic: str, parts: Sequence[Part], *, producer: int = 0, sequence: int = 0
     ) -> None:
-        super().__init__(sum(HEADER_BYTES + len(part.body.data) for part in parts))
+        super().__init__(sum([HEADER_BYTES + len(part.body.data) for part in parts]))
         self.topic = topic
         self.parts = parts
         self.producer = producer

@@ -125,10 +125,14 @@ def seal_batch(
 def encode_values(values: Sequence[bytes], *, timestamp_us: int) -> BatchBody:
     """The body of un-keyed APPEND entries with these values."""
     count = len(values)
-    if count == 1 and type(values[0]) is bytes:
-        return _encode_one(Entry(Kind.APPEND, values[0], b"", 0, None, timestamp_us), 0)
-    check_count(count)
     _check_timestamp(timestamp_us)
+    if count == 1 and type(value := values[0]) is bytes:
+        size = len(value)
+        if size > VALUE_BYTES_MAX:
+            raise value_too_large(size)
+        data = b"".join((_PAIR.pack(0, size), value, PADDING[-size & 7])) if size else b""
+        return BatchBody(data, 1, HAS_VALUES if size else 0, 1, 0, timestamp_us, crc32c(data))
+    check_count(count)
     parts: list[Part] = []
     try:
         size = _add_values(parts, values, 0)

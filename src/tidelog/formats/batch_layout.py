@@ -39,6 +39,7 @@ HEADER: Final = Struct("<4sIIIIHBBQQQQqQQQ")
 """Magic, header CRC, body CRC, body length, count, flags, kind, reserved, stream, term,
 first LLSN, end LLSN, timestamp, storage id, producer, sequence."""
 HEADER_BYTES: Final = 88
+_KIND_OFFSET: Final = 22
 CRC_BEGIN: Final = 8
 """The header's own CRC covers the header from here."""
 SPARSE_SPAN_END: Final = 1 << 31
@@ -278,3 +279,8 @@ def _ascending(column: memoryview, step: int) -> bool:
         differences -= high >> 31
     high >>= 32
     return differences & high == high
+
+
+def may_concern_keys(header: bytes) -> bool:
+    """Whether a batch with this header may hold anything but APPEND entries."""
+    return header[_KIND_OFFSET] != Kind.APPEND

@@ -63,10 +63,11 @@ class GlsnRuns:
         """Add a run behind all others; an empty one changes nothing."""
         if length == 0:
             return
-        check(llsn_begin >= max(1, self.llsn_end), "G1: runs ascend in LLSN")
-        check(glsn_begin >= max(1, self.glsn_end), "G1: runs ascend in GLSN")
+        llsn_end, glsn_end = self.llsn_end, self.glsn_end
+        check(llsn_begin >= llsn_end and llsn_begin >= 1, "G1: runs ascend in LLSN")
+        check(glsn_begin >= glsn_end and glsn_begin >= 1, "G1: runs ascend in GLSN")
         check(max(llsn_begin, glsn_begin) + length < _U64_END, "positions fit into 64 bits")
-        if self._llsns and llsn_begin == self.llsn_end and glsn_begin == self.glsn_end:
+        if llsn_begin == llsn_end and glsn_begin == glsn_end:
             self._lengths[-1] += length
             return
         self._lengths.append(length)

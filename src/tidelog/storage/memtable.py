@@ -18,27 +18,32 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tidelog.formats.batch import HEADER_BYTES, Batch, decode_batch
+from tidelog.formats.batch import Batch, decode_batch
+from tidelog.formats.batch_layout import may_concern_keys
 from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.invariants import check
 
 
 class StoredBatch(msgspec.Struct, frozen=True, gc=False):
-    """An encoded batch in memory, as its header and body, with its place."""
+    """An encoded batch in memory, with its place."""
 
     first_llsn: int
     end_llsn: int
-    header: bytes
-    body: bytes
+    data: bytes
 
     @property
     def size(self) -> int:
-        return len(self.header) + len(self.body)
+        return len(self.data)
+
+    @property
+    def may_concern_keys(self) -> bool:
+        """False if it certainly holds nothing but APPEND entries."""
+        return may_concern_keys(self.data)
 
     def view(self) -> Batch:
         """The batch to read from; its checksum was verified or made by us."""
-        return decode_batch(b"".join((self.header, self.body)), verify=False)
+        return decode_batch(self.data, verify=False)
 
 
 class KeyedWrite(msgspec.Struct, frozen=True, gc=False):
@@ -130,9 +135,8 @@ class Memtable:
             stored = self.batches[self._indexed]
             if stored.end_llsn > self.runs.llsn_end:
                 return  # Unordered entries have no version yet.
-            batch = stored.view()
-            if batch.is_keyed or Kind.DELETE_STORAGE in batch.kinds():
-                self._index_batch(batch)
+            if stored.may_concern_keys:
+                self._index_batch(stored.view())
             self._indexed += 1
 
     def _index_batch(self, batch: Batch) -> None:
@@ -166,4 +170,4 @@ def _cut(stored: StoredBatch, llsn_end: int) -> StoredBatch:
     batch = stored.view()
     kept = batch.select(range(batch.position(llsn_end)))
     view = decode_batch(kept, verify=False)
-    return StoredBatch(view.first_llsn, view.end_llsn, kept[:HEADER_BYTES], kept[HEADER_BYTES:])
+    return StoredBatch(view.first_llsn, view.end_llsn, kept)

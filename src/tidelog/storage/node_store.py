@@ -96,7 +96,7 @@ class NodeStore:
         the caller may try again later.
         """
         count = len(batches) + others + 1
-        size = sum(write.stored.size for write in batches) + _RECORD_BYTES * count
+        size = sum([len(write.stored.data) for write in batches]) + _RECORD_BYTES * count
         rolled = not self.wal.has_room(size)
         if rolled:
             self.wal.roll()
@@ -137,8 +137,8 @@ class NodeStore:
                     f"stream {write.stream}: a batch at LLSN {write.stored.first_llsn} was to be "
                     f"written after {previous}: cut the stream back first"
                 )
-            parts = (write.stored.header, write.stored.body)
-            records.append(Record(RecordType.BATCH, write.stream, previous, parts))
+            data = (write.stored.data,)
+            records.append(Record(RecordType.BATCH, write.stream, previous, data))
             tails[write.stream] = write.stored.end_llsn - 1
         if frame.cut is not None:
             records.append(Record(RecordType.CUT, 0, 0, (encode_cut(frame.cut),)))

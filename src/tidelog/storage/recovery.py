@@ -22,7 +22,7 @@ from tidelog.core.replica.commit_context import CommitContext
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.core.replica.recover import Facts, recover
 from tidelog.errors import CorruptData, LogLocked, NotALog, ReadOnly
-from tidelog.formats.batch import HEADER_BYTES, decode_batch
+from tidelog.formats.batch import decode_batch
 from tidelog.formats.manifest import Manifest, StreamManifest, decode_manifest, encode_manifest
 from tidelog.formats.wal import (
     DecodedRecord,
@@ -272,10 +272,7 @@ class _Opening:
             raise CorruptData(f"a batch of stream {batch.stream} in a record of {store.stream}")
         if not batch.dense or batch.first_llsn != store.end_llsn:
             self._sparse.add(store.stream)
-        data = bytes(batch.data)
-        stored = StoredBatch(
-            batch.first_llsn, batch.end_llsn, data[:HEADER_BYTES], data[HEADER_BYTES:]
-        )
+        stored = StoredBatch(batch.first_llsn, batch.end_llsn, bytes(batch.data))
         store.apply_batch(stored, wal_file, record.previous_llsn)
         if batch.producer and store.producers.is_new(batch.producer, batch.sequence):
             store.producers.record(batch.producer, batch.sequence, batch.first_llsn, batch.count)

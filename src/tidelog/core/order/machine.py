@@ -139,6 +139,19 @@ class OrderMachine:
                 self._on_add_streams(command)
         return []
 
+    def order(self, ends: Mapping[StreamId, Llsn]) -> CutDecided | None:
+        """Report streams as durable up to these ends, each in its term, and decide a cut.
+
+        The same as the ``Report`` of each of them and then a ``Cut``; for a log whose only
+        replica sits beside the order, so that no report can be late, repeated or of another term.
+        """
+        for stream, end in ends.items():
+            order = self.stream(stream)
+            check(end >= order.reported_end, "O4: a replica took back what it had reported")
+            self._put(replace(order, reported_end=end))
+        decided = self._on_cut()
+        return decided[0] if decided else None
+
     def replay(self, cut: CutDecided) -> None:
         """Apply a cut that was decided before; raise CorruptData unless it comes next."""
         flaw = flaw_in_cut(cut, self._version, self._streams, self._topics)

@@ -1,0 +1,64 @@
+"""``python -m bench``: measure everything, print it, and with ``--write`` keep it."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+from bench import appends, large
+from bench.machine import facts
+from bench.report import Results, page
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "bench" / "RESULTS.md"
+PARTS = ("appends", "large")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--data", type=Path, default=ROOT / ".bench", help="where to measure")
+    parser.add_argument("--only", choices=PARTS, help="measure one part")
+    parser.add_argument("--quick", action="store_true", help="a small run: do the parts work?")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    return parser.parse_args()
+
+
+def tell(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def run(options: argparse.Namespace, directory: Path) -> Results:
+    parts = PARTS if options.only is None else (options.only,)
+    command = " ".join(("python -m bench", *sys.argv[1:]))
+    results = Results(facts(directory), command)
+    if "appends" in parts:
+        scale = appends.QUICK if options.quick else appends.Scale()
+        for figures in appends.measure_appends(directory, scale):
+            results.appends.append(figures)
+            rates = ", ".join(f"{f.engine} {f.records_per_second:,.0f}/s" for f in figures)
+            tell(f"{figures[1].work.name}: {rates}")
+    if "large" in parts:
+        size = large.QUICK if options.quick else large.Scale()
+        for name, measured in large.measure_large(directory, size):
+            results.large[name] = measured
+            tell(f"{name}: " + ", ".join(f"{k} {v:,.1f}" for k, v in measured.items()))
+    return results
+
+
+def main() -> None:
+    options = arguments()
+    directory = options.data.absolute()
+    directory.mkdir(parents=True)
+    try:
+        text = page(run(options, directory))
+    finally:
+        shutil.rmtree(directory)
+    sys.stdout.write(text)
+    if options.write:
+        PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

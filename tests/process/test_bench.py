@@ -1,0 +1,80 @@
+"""The benchmarks run, on a small scale: what they print is about what they did."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench import appends, large
+from bench.machine import facts
+from bench.report import Results, page
+from tidelog.cli import bench_embedded
+from tidelog.cli.bench_engines import ENGINES, Tidelog
+from tidelog.cli.bench_measure import Payload, Work, measure
+from tidelog.errors import LogClosed
+
+TINY = appends.Scale(
+    repeats=1, batched_bytes=60_000, single_calls=8, seconds_max=10, warm_bytes=1 << 20
+)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_every_engine_does_the_same_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyed: bool
+) -> None:
+    works = [Work(100, 1, keyed), Work(100, 100, keyed, threads=2)]
+    monkeypatch.setattr(appends, "works", lambda: works)
+    measured = list(appends.measure_appends(tmp_path, TINY))
+    assert [[figure.engine for figure in figures] for figures in measured] == [[*ENGINES]] * 2
+    for figures in measured:
+        assert len({figure.calls for figure in figures}) == 1
+    text = page(Results(facts(tmp_path), "command", appends=measured))
+    assert text.count("| rocksdb |") == text.count("| tidelog |") == len(works)
+
+
+def test_what_was_measured_is_in_the_log(tmp_path: Path) -> None:
+    engine = Tidelog(tmp_path)
+    work = Work(100, 10, keyed=True, threads=3)
+    measured = measure(engine, work, Payload(work), seconds=60, calls=30)
+    assert measured.calls == 30
+    assert engine.log.high_watermark == 30 * 10
+    engine.close()
+
+
+def test_a_failing_writer_ends_the_measurement(tmp_path: Path) -> None:
+    engine = Tidelog(tmp_path)
+    engine.close()
+    work = Work(100, 1, keyed=False, threads=2)
+    with pytest.raises(LogClosed):
+        measure(engine, work, Payload(work), seconds=60, calls=30)
+
+
+def test_a_large_log_is_started_read_and_compacted(tmp_path: Path) -> None:
+    plain, keyed = str(tmp_path / "plain"), str(tmp_path / "keyed")
+    large.build_plain(plain, 5_000)
+    started = large.start_plain(plain, 5_000)
+    assert started["first_read_glsn"] == 2_500
+    assert started["records_per_second"] > 0
+    built = large.build_keyed(keyed, 100, 600_000)
+    assert large.look_up(keyed, int(built["entries"]) // 2)["p99_us"] > 0
+    compacted = large.compact(keyed)
+    assert compacted["live_entries"] == built["entries"] / 2
+    assert compacted["failures"] == 0
+
+
+def test_the_command_prints_json_with_the_ratio_to_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_embedded, "warm_up", lambda engine: None)
+    code = bench_embedded.run(
+        data=str(tmp_path), sizes=[100], seconds=0.02, peers=False, output="json"
+    )
+    assert code == 0
+    results = json.loads(capsys.readouterr().out)["results"]
+    assert [row["engine"] for row in results] == ["disk", "tidelog"] * 4
+    assert {row["batch_records"] for row in results} == {1, 1000}
+    assert all(row["ratio_to_disk"] == 1 for row in results if row["engine"] == "disk")
+    assert all(row["records_per_second"] > 0 for row in results)
+    assert list(tmp_path.iterdir()) == []
