@@ -463,8 +463,7 @@ def test_only_storage_speaks_to_the_operating_system() -> None:
 
 
 def test_the_source_never_sleeps() -> None:
-    files = [path for path in python_files() if path.name != "courtesy.py"]
-    refuse(findings(files, sleeps), "wait for a condition, with a deadline")
+    refuse(findings(python_files(), sleeps), "wait for a condition, with a deadline")
 
 
 def test_only_process_tests_sleep() -> None:

@@ -14,7 +14,6 @@ from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.segment import SegmentFooter
 from tidelog.invariants import check
 from tidelog.storage.atomic_file import TEMPORARY_SUFFIX
-from tidelog.storage.courtesy import Courtesy
 from tidelog.storage.memtable import Memtable
 from tidelog.storage.rebatch import rebatch
 from tidelog.storage.segment_file import SegmentContent, write_segment_file
@@ -37,10 +36,8 @@ def kept_batches(
     batches: Iterable[Batch], snapshot: SnapshotState, begin: int, end: int
 ) -> Iterator[tuple[Batch, Sequence[int]]]:
     """Each batch with the positions of its entries in ``[begin, end)`` that are not dead."""
-    courtesy = Courtesy()
     for batch in batches:
         yield batch, snapshot.kept_positions(batch, begin, end)
-        courtesy.worked(batch.length)
 
 
 def write_segment(
