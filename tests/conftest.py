@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import threading
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -46,6 +47,16 @@ def pytest_runtest_makereport(
     if report.failed:
         item.stash[FAILED] = True
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interruptible_children() -> None:
+    """Programs that a shell starts in the background, and their children, ignore SIGINT."""
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        and threading.current_thread() is threading.main_thread()
+    ):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
