@@ -117,3 +117,33 @@ class CorruptData(LogError):
 
 class UnsupportedVersion(CorruptData):
     """The bytes were written by a format version that this program does not know."""
+
+
+class BadFrame(LogError):
+    """The peer sent bytes that are no message of the protocol; the connection was closed."""
+
+
+class WrongLog(LogError):
+    """The node serves another log than the one that was asked for."""
+
+
+class BadAddress(Rejected):
+    """An endpoint or URL is not written as it should be."""
+
+
+class Unreachable(LogError):
+    """No connection to the node could be made; nothing was sent."""
+
+
+class ConnectionLost(LogError):
+    """The connection broke while the answer was awaited; the request may have taken effect."""
+
+    definite = False
+
+
+class StageExpired(Rejected):
+    """Staged batches are not there any more: stage and publish them again."""
+
+
+class Unavailable(LogError):
+    """Something that this machine lacks is needed; the message says what to install."""

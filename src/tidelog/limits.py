@@ -50,9 +50,25 @@ PRODUCERS_PER_STREAM_MAX: Final = 4_096
 PRODUCER_WINDOW: Final = 8
 """How many of a producer's last appends can still be answered with their receipt."""
 
+HELLO_BYTES_MAX: Final = 4 * KIB
+"""What a frame may have before both sides have said hello."""
+MESSAGE_BYTES_MAX: Final = 4 * MIB
+ATTACHMENT_BYTES_MAX: Final = 64 * MIB
+PAGE_BYTES: Final = 4 * MIB
+"""About what one answer to a read holds, unless one batch is larger."""
+IN_FLIGHT_REQUESTS_MAX: Final = 256
+"""Requests that a node works on for one connection; it reads no further ones meanwhile."""
+IN_FLIGHT_BYTES_MAX: Final = 64 * MIB
+"""What requests of one connection may bring with them before no further ones are read."""
+CONNECTIONS_MAX: Final = 1_000
+READ_THREADS: Final = 4
+CHORE_THREADS: Final = 4
+"""Threads of a node for what may take long: topics, staged batches, compaction."""
+
 LIVENESS_ROWS_MAX: Final = 1 << 20
 """Key rows looked at in one go while live indexes are computed: this bounds its memory."""
 
 check(BATCH_BODY_BYTES_MAX >= 2 * VALUE_BYTES_MAX, "the largest value must fit into a batch")
 check(GROUP_BYTES_MAX >= 2 * BATCH_BODY_BYTES_MAX, "the largest batch must fit into a group")
 check(WAL_FILE_BYTES_MAX < 1 << 32, "WAL offsets are 32 bit in frames")
+check(ATTACHMENT_BYTES_MAX >= BATCH_BODY_BYTES_MAX + MIB, "the largest batch must fit into a frame")

@@ -41,6 +41,6 @@ def repeatable() -> Iterator[None]:
     with (
         patch("tidelog.storage.wal.secrets", CHANCE),
         patch("tidelog.storage.recovery.secrets", CHANCE),
-        patch("tidelog.embedded.appends.time_ns", lambda: NOW_NS),
+        patch("tidelog.interface.appends.time_ns", lambda: NOW_NS),
     ):
         yield

@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeAlias
 import tidelog
 from tidelog import Entry, Kind, Log, Options
 from tidelog.core.compaction.plan import Strategy
-from tidelog.embedded.appends import AppendOptions
 from tidelog.embedded.requests import AppendRequest
 from tidelog.embedded.rewrite import rewrite_oldest
 from tidelog.formats.batch import decode_batch, seal_batch
+from tidelog.interface.appends import AppendOptions
 from tidelog.limits import WAL_FILE_BYTES_MIN
 from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import Vfs
@@ -124,10 +124,10 @@ class Scribe:
         self.commit(self.deleting(key))
 
     def write(self, *entries: Entry) -> None:
-        self.commit(self.log._appends.write(entries, {}))
+        self.commit(AppendRequest(self.log._appends.write(entries, {})))
 
     def delete_storage(self, storage_id: int, version: int | None = None) -> None:
-        self.commit(self.log._appends.delete_storage(storage_id, version, {}))
+        self.commit(AppendRequest(self.log._appends.delete_storage(storage_id, version, {})))
 
     def appending(
         self, *values: bytes, stream: int = 1, producer: str = "", sequence: int = 0
@@ -135,13 +135,13 @@ class Scribe:
         options: AppendOptions = {}
         if producer:
             options = {"producer": producer, "sequence": sequence}
-        return self.log._appends.append_batch(values, stream, options)
+        return AppendRequest(self.log._appends.append_batch(values, stream, options))
 
     def putting(self, *items: tuple[bytes, bytes]) -> AppendRequest:
-        return self.log._appends.put_batch(items, 0, {})
+        return AppendRequest(self.log._appends.put_batch(items, 0, {}))
 
     def deleting(self, key: bytes) -> AppendRequest:
-        return self.log._appends.write([Entry(Kind.DELETE, b"", key)], {})
+        return AppendRequest(self.log._appends.write([Entry(Kind.DELETE, b"", key)], {}))
 
     def commit(self, *requests: AppendRequest, producer: str = "", sequence: int = 0) -> None:
         """Commit requests as one group: they share a frame of the WAL."""
@@ -235,7 +235,7 @@ def written_in(log: Log) -> list[Written]:
 
 def wishes_of(request: AppendRequest) -> Iterable[Wish]:
     """The entries of a request, as its encoded batches hold them."""
-    for part in request.parts:
+    for part in request.append.parts:
         header = seal_batch(part.body, stream=part.stream, term=1, first_llsn=1)
         for entry in decode_batch(header + part.body.data).entries():
             yield Wish(

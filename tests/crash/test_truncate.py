@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from tests.crash.repeatable import CHANCE
 from tests.crash.scribe import OPTIONS, PATH, Scribe, open_log
+from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.formats.batch import encode_values, seal_batch
-from tidelog.formats.wal_payloads import Cut, StreamCommit, Truncate
+from tidelog.formats.wal_payloads import Truncate
 from tidelog.storage.memtable import StoredBatch
 from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
 from tidelog.storage.recovery import StoreOptions, open_node_store
@@ -21,6 +22,7 @@ from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import Vfs
 from tidelog.testing.crash import Journal, enumerate_crashes
 from tidelog.testing.disk import SimDisk, SimVfs
+from tidelog.types import Glsn, Llsn, StreamId, TopicId, Version
 
 OUTCOMES_MAX = 64
 STREAM = 1
@@ -60,10 +62,17 @@ def write(*values: bytes, ordered: int | None = None) -> Callable[[NodeStore], N
     return act
 
 
-def cut_up_to(store: StreamStore, llsn: int) -> Cut:
+def cut_up_to(store: StreamStore, llsn: int) -> CutDecided:
     begin = store.ordered_end
-    commit = StreamCommit(STREAM, llsn, begin, begin, llsn + 1 - begin, store.topic)
-    return Cut(store.context.version + 1, (commit,))
+    commit = StreamCommit(
+        topic=TopicId(store.topic),
+        stream=StreamId(STREAM),
+        high_watermark=Glsn(llsn),
+        glsn_begin=Glsn(begin),
+        llsn_begin=Llsn(begin),
+        length=llsn + 1 - begin,
+    )
+    return CutDecided(Version(store.context.version + 1), (commit,))
 
 
 def truncate(llsn_end: int, term: int) -> Callable[[NodeStore], None]:

@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.errors import CorruptData, UnsupportedVersion
 from tidelog.formats import wal
 from tidelog.formats.checksum import crc32c
 from tidelog.formats.wal import (
-    Cut,
     Frame,
     NoFrame,
     NoFrameReason,
     Record,
     RecordType,
-    StreamCommit,
     Trim,
     Truncate,
     Verdict,
     WalScan,
 )
+from tidelog.types import Glsn, Llsn, StreamId, TopicId, Version
 
 GOLDEN = Path(__file__).parent / "golden" / "wal_v1.bin"
 LOG_ID = bytes(range(16))
@@ -36,11 +36,11 @@ U64 = st.integers(0, 2**64 - 1)
 
 Content: TypeAlias = list[tuple[int, list[tuple[RecordType, int, int, bytes]]]]
 
-CUT = Cut(
-    version=9,
+CUT = CutDecided(
+    version=Version(9),
     commits=(
-        StreamCommit(stream=1, high_watermark=30, glsn_begin=20, llsn_begin=7, length=3, topic=1),
-        StreamCommit(stream=2, high_watermark=30, glsn_begin=23, llsn_begin=1, length=8, topic=1),
+        StreamCommit(TopicId(1), StreamId(1), Glsn(30), Glsn(20), Llsn(7), 3),
+        StreamCommit(TopicId(1), StreamId(2), Glsn(30), Glsn(23), Llsn(1), 8),
     ),
 )
 
@@ -157,7 +157,11 @@ def test_any_file_header_comes_back(number: int, salt: int, log_id: bytes, first
 def test_any_payload_comes_back(
     version: int, rows: list[tuple[int, int, int, int, int, int]], high: int
 ) -> None:
-    cut = Cut(version, tuple(StreamCommit(*row) for row in rows))
+    commits = [
+        StreamCommit(TopicId(a), StreamId(b), Glsn(c), Glsn(d), Llsn(e), f)
+        for a, b, c, d, e, f in rows
+    ]
+    cut = CutDecided(Version(version), tuple(commits))
     assert wal.decode_cut(wal.encode_cut(cut)) == cut
     boundary = high << 64 | version
     assert wal.decode_boundary(wal.encode_boundary(boundary)) == boundary

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tests.storage.watched import WatchedVfs, Watcher
+from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.formats.batch import encode_entries, seal_batch
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.key_rows import hash_key
-from tidelog.formats.wal_payloads import Cut, StreamCommit, Trim, Truncate
+from tidelog.formats.wal_payloads import Trim, Truncate
+from tidelog.interface.figures import CompactionResult
 from tidelog.limits import KIB, SEGMENT_BYTES_MAX
-from tidelog.storage.compaction import CompactionResult, compact_major, compact_minor
+from tidelog.storage.compaction import compact_major, compact_minor
 from tidelog.storage.memtable import StoredBatch
 from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
 from tidelog.storage.recovery import StoreOptions, open_node_store
@@ -25,6 +27,7 @@ from tidelog.storage.snapshot_store import SnapshotState
 from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import Vfs
 from tidelog.testing.disk import Choice, SimDisk
+from tidelog.types import Glsn, Llsn, StreamId, TopicId, Version
 
 PATH = "/log"
 Numbered = dict[int, tuple[int, Entry]]
@@ -183,7 +186,7 @@ class Streams:
         """Order all that is stored in these streams; a cut of nothing is an empty commit."""
         self.frame(cut=streams)
 
-    def _decide(self, streams: Sequence[int], ends: dict[int, int]) -> Cut:
+    def _decide(self, streams: Sequence[int], ends: dict[int, int]) -> CutDecided:
         stores = self.node.streams
         version = max(store.context.version for store in stores.values()) + 1
         high: dict[int, int] = {}
@@ -196,22 +199,22 @@ class Streams:
             length = ends[stream] - store.ordered_end
             begins[stream] = high[store.topic] + 1 if length else store.context.glsn_end
             high[store.topic] += length
-        return Cut(
-            version,
+        return CutDecided(
+            Version(version),
             tuple(
                 StreamCommit(
-                    stream,
-                    high[stores[stream].topic],
-                    begins[stream],
-                    stores[stream].ordered_end,
+                    TopicId(stores[stream].topic),
+                    StreamId(stream),
+                    Glsn(high[stores[stream].topic]),
+                    Glsn(begins[stream]),
+                    Llsn(stores[stream].ordered_end),
                     ends[stream] - stores[stream].ordered_end,
-                    stores[stream].topic,
                 )
                 for stream in streams
             ),
         )
 
-    def _note_cut(self, cut: Cut) -> None:
+    def _note_cut(self, cut: CutDecided) -> None:
         for commit in cut.commits:
             model = self.model[commit.stream]
             for offset in range(commit.length):

@@ -31,8 +31,6 @@ from typing import Final, NamedTuple
 from tidelog.errors import CorruptData, UnsupportedVersion
 from tidelog.formats.checksum import Buffer, crc32c
 from tidelog.formats.wal_payloads import (
-    Cut,
-    StreamCommit,
     Trim,
     Truncate,
     decode_boundary,
@@ -50,14 +48,12 @@ __all__ = [
     "FILE_HEADER_BYTES",
     "FRAME_HEADER_BYTES",
     "RECORD_HEADER_BYTES",
-    "Cut",
     "DecodedRecord",
     "Frame",
     "NoFrame",
     "NoFrameReason",
     "Record",
     "RecordType",
-    "StreamCommit",
     "Trim",
     "Truncate",
     "Verdict",

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.errors import CorruptData
 from tidelog.formats.checksum import Buffer
 
@@ -22,23 +23,6 @@ _COMMIT = Struct("<6Q")
 _TRIM = Struct("<3Q")
 _PAIR = Struct("<2Q")
 _LOW_64: Final = (1 << 64) - 1
-
-
-class StreamCommit(msgspec.Struct, frozen=True, gc=False):
-    """What a cut gave to one stream."""
-
-    stream: int
-    high_watermark: int
-    """The highest GLSN issued in the stream's topic once the cut is applied."""
-    glsn_begin: int
-    llsn_begin: int
-    length: int
-    topic: int
-
-
-class Cut(msgspec.Struct, frozen=True):
-    version: int
-    commits: tuple[StreamCommit, ...]
 
 
 class Trim(msgspec.Struct, frozen=True, gc=False):
@@ -56,23 +40,24 @@ class Truncate(msgspec.Struct, frozen=True, gc=False):
     term: int
 
 
-def encode_cut(cut: Cut) -> bytes:
+def encode_cut(cut: CutDecided) -> bytes:
     parts = [_CUT.pack(cut.version, len(cut.commits), 0)]
-    parts.extend(
+    parts += [
         _COMMIT.pack(c.stream, c.high_watermark, c.glsn_begin, c.llsn_begin, c.length, c.topic)
         for c in cut.commits
-    )
+    ]
     return b"".join(parts)
 
 
-def decode_cut(payload: Buffer) -> Cut:
+def decode_cut(payload: Buffer) -> CutDecided:
     if len(payload) < _CUT.size:
         raise CorruptData(f"CUT record of {len(payload)} bytes")
     version, count, zero = _CUT.unpack_from(payload)
     if zero or len(payload) != _CUT.size + count * _COMMIT.size:
         raise CorruptData(f"CUT record of {len(payload)} bytes for {count} streams")
     rows = _COMMIT.iter_unpack(memoryview(payload)[_CUT.size :])
-    return Cut(version, tuple(StreamCommit(*row) for row in rows))
+    commits = (StreamCommit(topic, *others) for *others, topic in rows)
+    return CutDecided(version, tuple(commits))
 
 
 def encode_trim(trim: Trim) -> bytes:

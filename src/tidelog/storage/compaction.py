@@ -8,36 +8,18 @@ group is finished before the next begins, so an error costs only its own group.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from tidelog.core.compaction.plan import Group, SegmentFacts, plan_major, plan_minor
 from tidelog.errors import CorruptData, DiskFull
 from tidelog.formats.batch import Batch
 from tidelog.formats.glsn_runs import GlsnRuns
+from tidelog.interface.figures import CompactionResult
 from tidelog.limits import SEGMENT_BYTES_MAX
 from tidelog.storage.compaction_files import compacting_name, install_group, remove_stale
 from tidelog.storage.segment_writer import kept_batches, write_segment
 from tidelog.storage.segments import Segment, segment_name
 from tidelog.storage.snapshot_store import SnapshotState
 from tidelog.storage.stream_store import StreamStore
-
-
-@dataclass(slots=True)
-class CompactionResult:
-    """What a run did."""
-
-    deleted: int = 0
-    rewritten: int = 0
-    groups: int = 0
-    reclaimed_bytes: int = 0
-    failures: list[str] = field(default_factory=list)
-
-    def add(self, other: CompactionResult) -> None:
-        self.deleted += other.deleted
-        self.rewritten += other.rewritten
-        self.groups += other.groups
-        self.reclaimed_bytes += other.reclaimed_bytes
-        self.failures.extend(other.failures)
 
 
 def segment_facts(store: StreamStore) -> list[SegmentFacts]:

@@ -24,12 +24,12 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
+from tidelog.core.order.commands import CutDecided
 from tidelog.core.replica.commit_context import CommitContext
 from tidelog.errors import Rejected
 from tidelog.formats.manifest import Manifest, StreamManifest, TopicManifest, encode_manifest
 from tidelog.formats.wal import Record, RecordType
 from tidelog.formats.wal_payloads import (
-    Cut,
     Trim,
     Truncate,
     encode_boundary,
@@ -69,7 +69,7 @@ class FrameWrite(msgspec.Struct, frozen=True):
     """All that one group commit makes durable together."""
 
     batches: Sequence[BatchWrite] = ()
-    cut: Cut | None = None
+    cut: CutDecided | None = None
     trims: Sequence[tuple[int, Trim]] = ()
     truncates: Sequence[tuple[int, Truncate]] = ()
     boundaries: Sequence[tuple[int, int]] = ()
@@ -298,7 +298,7 @@ class NodeStore:
         self.lock_file.release()
 
 
-def contexts_of(cut: Cut) -> list[tuple[int, CommitContext]]:
+def contexts_of(cut: CutDecided) -> list[tuple[int, CommitContext]]:
     """The commit context that a cut gives to each stream it names."""
     return [
         (

@@ -74,6 +74,9 @@ def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
     if found is None:
         if not options.create:
             raise NotALog(f"{path} does not exist")
+        parent = _parent(path)
+        if disk.stat(parent) is None:
+            raise NotALog(f"there is no directory {parent} to make the log in: create it first")
         disk.make_dir(path)
     if MANIFEST_NAME not in disk.list_dir(path) and not options.create:
         raise NotALog(f"{path} holds no log: it has no manifest")
@@ -133,9 +136,13 @@ def _create(disk: FailStopVfs, path: str, options: StoreOptions, lock: Lock) -> 
 
 def _sync_parent(disk: FailStopVfs, path: str) -> None:
     """The log's own directory must not vanish either."""
-    parent = path.rsplit("/", 1)[0] or "/"
+    parent = _parent(path)
     if parent != path:
         disk.sync_dir(parent)
+
+
+def _parent(path: str) -> str:
+    return path.rsplit("/", 1)[0] or "/"
 
 
 def _check_only_leftovers(disk: FailStopVfs, path: str) -> None:

@@ -22,7 +22,7 @@ from tidelog.core.compaction.live import check_dead_stays_dead
 from tidelog.core.replica.commit_context import NONE, CommitContext, follow
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.errors import CorruptData
-from tidelog.formats.batch import Batch
+from tidelog.formats.batch_slice import BatchSlice
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.manifest import StreamManifest, StreamState, TruncationLimit
 from tidelog.formats.snapshot import Snapshot
@@ -34,35 +34,6 @@ from tidelog.storage.segment_writer import SegmentPlace, flush_memtable
 from tidelog.storage.segments import Pins, Segment, StreamView
 from tidelog.storage.snapshot_store import SnapshotState, SnapshotStore
 from tidelog.storage.vfs import Vfs
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSlice:
-    """Entries ``[begin, end)`` of a batch, with the runs that know their GLSNs."""
-
-    batch: Batch
-    begin: int
-    end: int
-    runs: GlsnRuns
-
-    def llsns(self) -> Sequence[int]:
-        return self.batch.llsns()[self.begin : self.end]
-
-    def glsns(self) -> Sequence[int]:
-        """The GLSN of each entry."""
-        llsns = self.llsns()
-        if not llsns:
-            return ()
-        slices = self.runs.slices(llsns[0], llsns[-1] + 1)
-        if self.batch.dense:
-            if len(slices) == 1:
-                _, glsn, length = slices[0]
-                return range(glsn, glsn + length)
-            return [g for _, glsn, length in slices for g in range(glsn, glsn + length)]
-        if len(slices) == 1:
-            distance = slices[0][1] - slices[0][0]
-            return [llsn + distance for llsn in llsns]
-        return [self.runs.glsn_of(llsn) for llsn in llsns]
 
 
 @dataclass(slots=True)
@@ -122,8 +93,8 @@ class StreamStore:
         self.context = follow(self.context, context)
 
     def map_glsns(self, context: CommitContext) -> None:
-        """Note the GLSNs of a cut in the memtables that hold its entries."""
-        for table in self.view.memtables:
+        """Note the GLSNs of a cut in the memtables that hold its entries: mostly the last one."""
+        for table in reversed(self.view.memtables):
             if not table.batches:
                 continue
             begin = max(context.llsn_begin, table.first_llsn, table.runs.llsn_end)
@@ -131,6 +102,8 @@ class StreamStore:
             if begin < end:
                 offset = begin - context.llsn_begin
                 table.runs.append(begin, context.glsn_begin + offset, end - begin)
+            if table.first_llsn <= context.llsn_begin:
+                return
 
     def apply_trim(self, llsn_end: int, glsn_end: int) -> None:
         self.trim_llsn_end = max(self.trim_llsn_end, llsn_end)

@@ -35,7 +35,8 @@ def decide(
     changed = [stream for stream in pending if stream.reported_end > stream.llsn_end]
     if not changed:
         return None
-    changed.sort(key=_place)
+    if len(changed) > 1:
+        changed.sort(key=_place)
     ends: dict[TopicId, Glsn] = {}
     for stream in changed:
         end = ends.get(stream.topic, topics[stream.topic].high_watermark)

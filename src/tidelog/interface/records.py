@@ -8,16 +8,20 @@ from itertools import repeat
 
 import msgspec
 
+from tidelog.formats.batch_slice import BatchSlice
 from tidelog.formats.entry import Kind
 from tidelog.invariants import check
-from tidelog.storage.stream_store import BatchSlice
 
 
 class Ack(Enum):
-    """What an append waits for.  In an embedded log one fsync brings both."""
+    """What an append waits for.  With a single node one fsync brings all three."""
 
     STORED = "stored"
+    """Durable on the leader."""
+    PROPAGATED = "propagated"
+    """Durable on a quorum."""
     ORDERED = "ordered"
+    """It has its place in the total order."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):

@@ -1,24 +1,24 @@
-"""Makes append requests: checks entries, encodes them, picks the streams.
+"""Makes appends: checks entries, encodes them, picks the streams.
 
-What both faces of a topic share: the blocking one commits a request itself, the asyncio one has
-it committed.  All encoding happens here, in the caller's thread, outside any lock.
+What all faces of a topic share, embedded or remote, blocking or not.  All encoding happens here,
+in the caller's thread, outside any lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from time import time_ns
 from typing import Final, TypedDict
 
-from tidelog.embedded.engine import Engine
-from tidelog.embedded.records import Ack
-from tidelog.embedded.requests import AppendRequest, Part
-from tidelog.embedded.routing import chosen_stream, producer_id, split_by_stream, stream_of_key
+import msgspec
+
 from tidelog.errors import BadEntry, BadOption
-from tidelog.formats.batch import encode_entries, encode_puts, encode_values
+from tidelog.formats.batch import BatchBody, encode_entries, encode_puts, encode_values
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.manifest import TopicManifest
+from tidelog.interface.records import Ack
+from tidelog.interface.routing import chosen_stream, producer_id, split_by_stream, stream_of_key
 
 _SEQUENCE_END: Final = 1 << 63
 
@@ -36,34 +36,55 @@ class AppendOptions(TypedDict, total=False):
     """Seconds to wait; the log's default if left out."""
 
 
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """The part of an append that goes to one stream."""
+
+    stream: int
+    body: BatchBody
+    version_min: int | None = None
+    """The smallest explicit write version in it; None when versions are GLSNs."""
+    copied_llsn: int = 0
+    """For copies that compaction makes: the first original."""
+
+
+class Append(msgspec.Struct, frozen=True, gc=False):
+    """Batches that become durable together, all or none."""
+
+    topic: str
+    parts: Sequence[Part]
+    producer: int = 0
+    sequence: int = 0
+
+
 class Appends:
-    def __init__(self, engine: Engine, topic: int) -> None:
-        self._engine = engine
-        self._topic = topic
+    """Makes the appends of one topic; ``manifest`` tells what the topic is like now."""
+
+    def __init__(self, manifest: Callable[[], TopicManifest]) -> None:
+        self._current = manifest
         self._turn = count()
 
     @property
     def _manifest(self) -> TopicManifest:
-        return self._engine.node.topics[self._topic]
+        return self._current()
 
     def append(
         self, value: bytes, key: bytes, stream: int | None, options: AppendOptions
-    ) -> AppendRequest:
+    ) -> Append:
         if key:
             body = encode_entries([Entry(Kind.APPEND, value, key, timestamp_us=_now_us())])
         else:
             body = encode_values((value,), timestamp_us=_now_us())
-        return self._request([Part(self._place(stream, key, options), body)], options)
+        return self._request([Part(self.place(stream, key, options), body)], options)
 
     def append_batch(
         self, values: Sequence[bytes], stream: int | None, options: AppendOptions
-    ) -> AppendRequest:
+    ) -> Append:
         body = encode_values(values, timestamp_us=_now_us())
-        return self._request([Part(self._place(stream, b"", options), body)], options)
+        return self._request([Part(self.place(stream, b"", options), body)], options)
 
     def put_batch(
         self, items: Iterable[tuple[bytes, bytes]], storage_id: int, options: AppendOptions
-    ) -> AppendRequest:
+    ) -> Append:
         if self._manifest.versions != "log":
             raise BadEntry(f"topic {self._name!r} has explicit versions: use write() with entries")
         pairs = list(items)
@@ -84,12 +105,12 @@ class Appends:
             parts.append(Part(stream, body))
         return self._request(parts, options)
 
-    def write(self, entries: Sequence[Entry], options: AppendOptions) -> AppendRequest:
+    def write(self, entries: Sequence[Entry], options: AppendOptions) -> Append:
         """Entries of any kinds that have keys; one that has no timestamp gets the time of now."""
         now = _now_us()
         stamped = [entry if entry.timestamp_us else entry.at(now) for entry in entries]
         for entry in stamped:
-            self._check_version(entry)
+            self.check_version(entry)
         keys = [entry.key for entry in stamped]
         if not keys or not all(keys):
             raise BadEntry("every entry of this call needs a key: append the others by themselves")
@@ -101,27 +122,28 @@ class Appends:
 
     def delete_storage(
         self, storage_id: int, write_version: int | None, options: AppendOptions
-    ) -> AppendRequest:
+    ) -> Append:
         """One entry in each log stream that may hold keys."""
         entry = Entry(Kind.DELETE_STORAGE, b"", b"", storage_id, write_version, _now_us())
-        self._check_version(entry)
+        self.check_version(entry)
         streams = self._manifest.streams[: self._manifest.key_streams]
         return self._request([_part(stream, [entry]) for stream in streams], options)
 
-    def _request(self, parts: Sequence[Part], options: AppendOptions) -> AppendRequest:
+    def _request(self, parts: Sequence[Part], options: AppendOptions) -> Append:
         producer, sequence = options.get("producer", ""), options.get("sequence", 0)
         if bool(producer) != bool(sequence) or sequence < 0:
             raise BadOption("a producer needs a name and a sequence from 1 on; give both or none")
         if sequence >= _SEQUENCE_END:
             raise BadOption(f"a producer's sequence has 63 bits, not {sequence}")
         number = producer_id(producer) if producer else 0
-        return AppendRequest(self._name, parts, producer=number, sequence=sequence)
+        return Append(self._name, parts, producer=number, sequence=sequence)
 
     @property
     def _name(self) -> str:
         return self._manifest.name
 
-    def _place(self, stream: int | None, key: bytes, options: AppendOptions) -> int:
+    def place(self, stream: int | None, key: bytes, options: AppendOptions) -> int:
+        """The log stream for an entry: the one that was chosen, its key's, or whose turn it is."""
         topic = self._manifest
         if stream is not None:
             return chosen_stream(topic, stream, key)
@@ -134,7 +156,8 @@ class Appends:
             return topic.streams[producer_id(producer) % topic.key_streams]
         return topic.streams[next(self._turn) % len(topic.streams)]
 
-    def _check_version(self, entry: Entry) -> None:
+    def check_version(self, entry: Entry) -> None:
+        """Raise unless the entry has a write version exactly if the topic wants one."""
         if self._manifest.versions == "log":
             if entry.write_version is not None:
                 raise BadEntry(

@@ -1,0 +1,101 @@
+"""Figures of a log, as values that print and serialise well.  No state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+
+class StreamStats(msgspec.Struct, frozen=True):
+    stream: int
+    end_llsn: int
+    ordered_end_llsn: int
+    segments: int
+    segment_bytes: int
+    live_bytes: int
+    dead_bytes: int
+    entries: int
+    """Entries in segments."""
+    live_entries: int
+    """Of these, not known to be dead."""
+    memtable_bytes: int
+    snapshot_index: int
+    trim_llsn_end: int
+    pinned_files: int
+    """Replaced files that a reader still holds."""
+    snapshot_entries: int
+    """Entries that the last snapshot found live."""
+    unsettled_entries: int
+    """Entries behind the last snapshot: what is dead among them is not known yet."""
+    delete_segments: tuple[int, ...]
+    """Segments that a compaction would delete, and, below, rewrite."""
+    rewrite_groups: tuple[tuple[int, ...], ...]
+    reclaimable_bytes: int
+
+
+class TopicStats(msgspec.Struct, frozen=True):
+    topic: str
+    versions: str
+    key_streams: int
+    """Its first log streams, which keys are spread over."""
+    high_watermark: int
+    first_available: int
+    streams: tuple[StreamStats, ...]
+
+    @property
+    def segments(self) -> int:
+        return sum(stream.segments for stream in self.streams)
+
+    @property
+    def segment_bytes(self) -> int:
+        return sum(stream.segment_bytes for stream in self.streams)
+
+    @property
+    def dead_bytes(self) -> int:
+        return sum(stream.dead_bytes for stream in self.streams)
+
+
+class LogStats(msgspec.Struct, frozen=True):
+    path: str
+    log_id: str
+    disk_bytes: int
+    topics: tuple[TopicStats, ...]
+    wal_file: int
+    wal_files: int
+    """Files of the WAL on disk, spares among them."""
+    wal_disk_bytes: int
+    wal_backlog_files: int
+    wal_frames: int
+    wal_bytes: int
+    flushes: int
+    snapshots: int
+    minor_compactions: int
+    major_compactions: int
+    compaction_failures: int
+    last_compaction_failure: str
+    deleted_segments: int
+    rewritten_segments: int
+    reclaimed_bytes: int
+    compaction_seconds: float
+    scrubbed_segments: int
+    damaged_files: tuple[str, ...]
+    """What the background scrub found wrong."""
+
+
+@dataclass(slots=True)
+class CompactionResult:
+    """What a run did."""
+
+    deleted: int = 0
+    rewritten: int = 0
+    groups: int = 0
+    reclaimed_bytes: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: CompactionResult) -> None:
+        self.deleted += other.deleted
+        self.rewritten += other.rewritten
+        self.groups += other.groups
+        self.reclaimed_bytes += other.reclaimed_bytes
+        self.failures.extend(other.failures)
