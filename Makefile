@@ -37,7 +37,7 @@ format: $(STAMP)  ## rewrite the source in the project's format
 	$(BIN)/ruff check --fix .
 
 lock:  ## pin every dependency with its hashes (needs uv; ARGS=--upgrade for newer ones)
-	uv pip compile pyproject.toml --group dev --extra cli --extra bench --universal \
+	uv pip compile pyproject.toml --group dev --extra cli --extra bench --extra fast --extra spark --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --quiet --output-file requirements.lock $(ARGS)
 

@@ -1,0 +1,142 @@
+"""Addresses: where a node listens, and the URL under which a client finds a log.  No state.
+
+A node listens at ``tcp://host:port`` or ``unix:///path``.  A client is given
+``tidelog://host:port/topic``, with several hosts after one another if the log may be found at any
+of them, or ``tidelog+unix:///path?topic=name``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from urllib.parse import parse_qsl, quote, unquote
+
+from tidelog.errors import BadAddress
+
+DEFAULT_PORT: Final = 7447
+DEFAULT_HTTP_PORT: Final = 7448
+_TCP: Final = "tcp://"
+_UNIX: Final = "unix://"
+_HTTP: Final = "http://"
+_URL: Final = "tidelog://"
+_UNIX_URL: Final = "tidelog+unix://"
+_PORT_END: Final = 1 << 16
+_ADDRESSES_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TcpEndpoint:
+    """A host, by name or number, and a port; port 0 lets the system pick one to listen at."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{_TCP}{self.address}"
+
+    @property
+    def address(self) -> str:
+        """``host:port``, with IPv6 addresses in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixEndpoint:
+    """A Unix socket in the file system."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"{_UNIX}{self.path}"
+
+
+Endpoint: TypeAlias = TcpEndpoint | UnixEndpoint
+
+
+@dataclass(frozen=True, slots=True)
+class LogUrl:
+    """Where a log may be found, in the order in which to try, and which topic is meant."""
+
+    endpoints: tuple[Endpoint, ...]
+    topic: str = ""
+    """Empty: the URL names none."""
+
+    def __str__(self) -> str:
+        first = self.endpoints[0]
+        if isinstance(first, UnixEndpoint):
+            query = f"?topic={quote(self.topic, safe='')}" if self.topic else ""
+            return f"{_UNIX_URL}{quote(first.path)}{query}"
+        hosts = ",".join(
+            endpoint.address for endpoint in self.endpoints if isinstance(endpoint, TcpEndpoint)
+        )
+        return f"{_URL}{hosts}/{quote(self.topic, safe='')}"
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """An address to listen at; BadAddress says how to write one."""
+    if text.startswith(_UNIX):
+        return _unix(text.removeprefix(_UNIX), text)
+    if text.startswith(_TCP):
+        return _tcp(text.removeprefix(_TCP), text)
+    raise BadAddress(
+        f"{text!r} is no address to listen at: write tcp://host:port, tcp://[::1]:port or "
+        "unix:///path/to/socket"
+    )
+
+
+def parse_http(text: str) -> TcpEndpoint:
+    """An address for HTTP: ``host:port``, with ``http://`` before it or without."""
+    return _tcp(text.removeprefix(_HTTP).removesuffix("/"), text, DEFAULT_HTTP_PORT)
+
+
+def parse_url(text: str) -> LogUrl:
+    """The URL of a log; BadAddress says how to write one."""
+    if text.startswith(_UNIX_URL):
+        path, _, query = text.removeprefix(_UNIX_URL).partition("?")
+        return LogUrl((_unix(unquote(path), text),), _topic_in(query, text))
+    if not text.startswith(_URL):
+        raise BadAddress(
+            f"{text!r} is no URL of a log: write tidelog://host:port/topic or "
+            "tidelog+unix:///path/to/socket?topic=name"
+        )
+    hosts, _, topic = text.removeprefix(_URL).partition("/")
+    addresses = hosts.split(",")
+    if len(addresses) > _ADDRESSES_MAX:
+        raise BadAddress(f"the URL names {len(addresses)} hosts: give at most {_ADDRESSES_MAX}")
+    return LogUrl(tuple(_tcp(address, text) for address in addresses), unquote(topic))
+
+
+def _topic_in(query: str, text: str) -> str:
+    try:
+        fields = parse_qsl(query, strict_parsing=bool(query), max_num_fields=1)
+    except ValueError as error:
+        raise BadAddress(f"{text!r} does not end in ?topic=name: {error}") from None
+    for name, value in fields:
+        if name != "topic":
+            raise BadAddress(f"{text!r} has an option {name!r}: only ?topic=name is known")
+        return value
+    return ""
+
+
+def _unix(path: str, text: str) -> UnixEndpoint:
+    if not path.startswith("/") or "\0" in path:
+        raise BadAddress(f"{text!r} needs the absolute path of a socket: unix:///path/to/socket")
+    return UnixEndpoint(path)
+
+
+def _tcp(address: str, text: str, default_port: int = DEFAULT_PORT) -> TcpEndpoint:
+    if address.startswith("["):
+        host, bracket, port = address[1:].partition("]")
+        if not bracket or (port and not port.startswith(":")):
+            raise BadAddress(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:7447")
+        port = port.removeprefix(":") if port else str(default_port)
+    else:
+        host, colon, port = address.partition(":")
+        if ":" in port:
+            raise BadAddress(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:7447")
+        port = port if colon else str(default_port)
+    if not host or not host.isprintable() or any(sign in host for sign in " /?#@[]"):
+        raise BadAddress(f"{text!r} names no host: write it as host:port")
+    if not (port.isascii() and port.isdecimal() and int(port) < _PORT_END):
+        raise BadAddress(f"{text!r}: {port!r} is no port, use a number below {_PORT_END}")
+    return TcpEndpoint(host, int(port))
