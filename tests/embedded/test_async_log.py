@@ -72,8 +72,8 @@ def test_all_calls_have_an_awaited_twin(tmp_path: Path) -> None:
             await other.put(b"k", b"v", write_version=5)
             await other.set_gc_boundary(5)
             assert (await log.add_streams("other", 1)).streams == (3, 4)
-            assert log.topics() == ["default", "other"]
-            assert log.topic("other").high_watermark == 1
+            assert await log.topics() == ["default", "other"]
+            assert (await log.topic("other")).high_watermark == 1
             assert (await log.stats()).high_watermark == log.high_watermark
             assert (await log.log_stats()).wal_frames > 5
 
@@ -135,7 +135,7 @@ def test_a_tail_wakes_up_for_every_append() -> None:
             got = asyncio.Condition()
 
             async def follow() -> None:
-                async for record in log.tail():
+                async for record in log.subscribe():
                     async with got:
                         seen.append(record.value)
                         got.notify_all()
@@ -167,7 +167,7 @@ def test_a_tail_misses_nothing_that_threads_append() -> None:
             for writer in writers:
                 writer.start()
             glsns = []
-            async with aclosing(log.tail(1)) as records:
+            async with aclosing(log.subscribe(1)) as records:
                 async for record in records:
                     glsns.append(record.glsn)
                     if len(glsns) == 300:
@@ -183,12 +183,12 @@ def test_a_tail_ends_at_its_timeout_and_at_the_close() -> None:
     async def main() -> None:
         log = of_sync(open_sim(SimDisk()))
         await log.append(b"a")
-        assert [record.value async for record in log.tail(1, timeout=0.01)] == [b"a"]
+        assert [record.value async for record in log.subscribe(1, timeout=0.01)] == [b"a"]
 
         seen: list[bytes] = []
 
         async def follow() -> None:
-            async for record in log.tail(1):
+            async for record in log.subscribe(1):
                 seen.append(record.value)
 
         task = asyncio.create_task(follow())
@@ -206,7 +206,7 @@ def test_a_tail_in_the_middle_of_its_records_ends_at_the_close() -> None:
         for _ in range(3):
             await log.append_batch([b"x"] * 1000)
         glsns = []
-        async for record in log.tail(1):
+        async for record in log.subscribe(1):
             glsns.append(record.glsn)
             if record.glsn == 1:
                 await log.close()
@@ -275,7 +275,7 @@ def test_errors_are_those_of_the_blocking_calls(tmp_path: Path) -> None:
             with pytest.raises(ValueTooLarge):
                 await log.append(bytes(VALUE_BYTES_MAX + 1))
             with pytest.raises(UnknownTopic):
-                log.topic("x")
+                await log.topic("x")
             with pytest.raises(LogLocked):
                 await tidelog.open_async(tmp_path / "log", options=INLINE)
             await log.append_batch([b"a", b"b"])

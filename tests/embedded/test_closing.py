@@ -152,7 +152,7 @@ def test_a_waiting_tail_ends_when_the_log_closes() -> None:
     seen: list[bytes] = []
 
     def follow() -> None:
-        for record in log.tail(1):
+        for record in log.subscribe(1):
             seen.append(record.value)
 
     with in_thread(follow) as tail:
@@ -169,7 +169,7 @@ def test_a_tail_in_the_middle_of_its_records_ends_when_the_log_closes() -> None:
     for _ in range(3):
         log.append_batch([b"x"] * 5)
         flush(log)
-    tail = log.tail(1)
+    tail = log.subscribe(1)
     read = [next(tail) for _ in range(7)]
     log.close()
     read += list(tail)
@@ -193,9 +193,9 @@ def test_an_iterator_held_over_the_close_opens_no_file_any_more(tmp_path: Path) 
 def test_a_tail_with_a_timeout_ends_by_itself() -> None:
     with open_sim(SimDisk()) as log:
         log.append(b"a")
-        assert [record.value for record in log.tail(1, timeout=0.01)] == [b"a"]
-        assert list(log.tail(timeout=0)) == []
-        assert list(log.tail(100, timeout=0)) == []
+        assert [record.value for record in log.subscribe(1, timeout=0.01)] == [b"a"]
+        assert list(log.subscribe(timeout=0)) == []
+        assert list(log.subscribe(100, timeout=0)) == []
 
 
 def test_a_log_that_failed_to_open_its_topic_lets_go_of_everything(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_tail_misses_nothing_while_others_append() -> None:
 
         def follow() -> list[int]:
             glsns = []
-            for record in log.tail(1, timeout=20):
+            for record in log.subscribe(1, timeout=20):
                 glsns.append(record.glsn)
                 if len(glsns) == total:
                     break

@@ -139,7 +139,7 @@ REFUSED: dict[str, tuple[Call, type[LogError], str]] = {
     "a read beyond the end": (lambda log: log.read(1, 9), OutOfRange, "GLSN 8: it ends at 2"),
     "a read from beyond the end": (lambda log: log.read(5), OutOfRange, "GLSN 5: it ends at 2"),
     "a read with a negative limit": (lambda log: log.read(limit=-1), BadOption, "limit is -1"),
-    "a tail from 0": (lambda log: list(log.tail(0)), OutOfRange, "start at 1, not 0"),
+    "a tail from 0": (lambda log: list(log.subscribe(0)), OutOfRange, "start at 1, not 0"),
     "a trim beyond the end": (lambda log: log.trim(4), OutOfRange, "GLSN 4: the last one is 2"),
     "a trim before the beginning": (lambda log: log.trim(0), OutOfRange, "start at 1"),
     "a get without a key": (lambda log: log.get(b""), BadEntry, "at least one byte"),
@@ -251,7 +251,7 @@ def test_a_read_below_the_trim_tells_the_first_available_position() -> None:
             log.read(4)
         assert caught.value.first_available == 5
         with pytest.raises(Trimmed):
-            next(log.tail(1))
+            next(log.subscribe(1))
         assert [record.glsn for record in log.read()] == [5, 6, 7, 8, 9, 10]
         assert log.trim(11) == log.first_available == 11
         assert list(log.read()) == []

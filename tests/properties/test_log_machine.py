@@ -196,8 +196,8 @@ class LogMachine(RuleBasedStateMachine):
     def tail(self, name: str, data: st.DataObject) -> None:
         model, topic = self.models[name], self.topic(name)
         begin = data.draw(st.integers(model.first, model.high + 1))
-        assert list(topic.tail(begin, timeout=0)) == list(topic.read(begin))
-        assert list(topic.tail(timeout=0)) == []
+        assert list(topic.subscribe(begin, timeout=0)) == list(topic.read(begin))
+        assert list(topic.subscribe(timeout=0)) == []
 
     @rule(name=topics, key=keys, storage=storages)
     def get(self, name: str, key: bytes, storage: int) -> None:

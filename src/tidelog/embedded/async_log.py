@@ -8,88 +8,55 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
-from tidelog.embedded.appends import AppendOptions, Appends
+from tidelog.embedded.async_appender import AsyncAppender
+from tidelog.embedded.commits import LoopCommits
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.log import DEFAULT_TOPIC, Log, open_log
 from tidelog.embedded.options import Options
-from tidelog.embedded.records import Receipt, Record
-from tidelog.embedded.requests import AppendRequest
-from tidelog.embedded.stats import LogStats, TopicStats
 from tidelog.embedded.topic import Topic
-from tidelog.errors import DeadlineExceeded, LogClosed
+from tidelog.errors import LogClosed
 from tidelog.formats.entry import Entry, Kind
-from tidelog.storage.compaction import CompactionResult
+from tidelog.interface.appends import Append, AppendOptions, Appends, Part
+from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
+from tidelog.interface.positions import Position, Published
+from tidelog.interface.records import Receipt, Record
+from tidelog.limits import MIB
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 _PAGE: Final = 1000
 """Records that one trip to a reading thread brings."""
 
 
-class _Commits:
-    """Brings append requests from an event loop to the committing thread and back."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-commit")
-
-    async def commit(self, request: AppendRequest, timeout: float | None) -> tuple[Receipt, ...]:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Receipt, ...]] = loop.create_future()
-        request.listener = lambda: self._on_wake(request, loop, future)
-        if self._engine.post(request):
-            self._thread.submit(self._engine.lead)
-        seconds = self._engine.options.append_timeout_seconds if timeout is None else timeout
-        try:
-            return await asyncio.wait_for(future, seconds)
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"the append was not committed within {seconds} s; it may still take effect"
-            ) from None
-
-    def _on_wake(
-        self,
-        request: AppendRequest,
-        loop: asyncio.AbstractEventLoop,
-        future: asyncio.Future[tuple[Receipt, ...]],
-    ) -> None:
-        if not request.done:
-            self._thread.submit(self._engine.lead)
-            return
-        with suppress(RuntimeError):  # The loop is gone, and with it whoever waited.
-            loop.call_soon_threadsafe(_resolve, request, future)
-
-    def stop(self) -> None:
-        self._thread.shutdown(wait=True)
-
-
-def _resolve(request: AppendRequest, future: asyncio.Future[tuple[Receipt, ...]]) -> None:
-    if future.done():
-        return
-    if request.error is not None:
-        future.set_exception(request.error)
-    else:
-        future.set_result(request.receipts)
-
-
 class AsyncTopic:
     """A topic for asyncio.  An append returns when it is durable and ordered."""
 
-    def __init__(self, topic: Topic, engine: Engine, commits: _Commits) -> None:
+    def __init__(self, topic: Topic, engine: Engine, commits: LoopCommits) -> None:
         self._topic = topic
         self._engine = engine
         self._commits = commits
-        self._appends = Appends(engine, topic.topic_id)
+        self._appends = Appends(lambda: engine.node.topics[topic.topic_id])
 
     @property
     def name(self) -> str:
         return self._topic.name
+
+    @property
+    def versions(self) -> str:
+        return self._topic.versions
+
+    @property
+    def key_streams(self) -> int:
+        """How many of the first log streams take keys; those added later take none."""
+        return self._topic.key_streams
 
     @property
     def streams(self) -> tuple[int, ...]:
@@ -120,8 +87,8 @@ class AsyncTopic:
         stream: int | None = None,
         **options: Unpack[AppendOptions],
     ) -> Receipt:
-        request = self._appends.append_batch(values, stream, options)
-        return (await self._commit(request, options))[0]
+        append = self._appends.append_batch(values, stream, options)
+        return (await self._commit(append, options))[0]
 
     async def put(
         self,
@@ -163,16 +130,20 @@ class AsyncTopic:
         write_version: int | None = None,
         **options: Unpack[AppendOptions],
     ) -> tuple[Receipt, ...]:
-        request = self._appends.delete_storage(storage_id, write_version, options)
-        return await self._commit(request, options)
+        append = self._appends.delete_storage(storage_id, write_version, options)
+        return await self._commit(append, options)
 
     async def write(
         self, entries: Sequence[Entry], **options: Unpack[AppendOptions]
     ) -> tuple[Receipt, ...]:
         return await self._commit(self._appends.write(entries, options), options)
 
-    async def _commit(self, request: AppendRequest, options: AppendOptions) -> tuple[Receipt, ...]:
-        return await self._commits.commit(request, options.get("timeout"))
+    def appender(self, *, bytes_max: int = 8 * MIB) -> AsyncAppender:
+        """Append many entries without waiting for each: see ``AsyncAppenderHandle``."""
+        return AsyncAppender(self._commits, self._appends, bytes_max)
+
+    async def _commit(self, append: Append, options: AppendOptions) -> tuple[Receipt, ...]:
+        return await self._commits.commit(append, options.get("timeout"))
 
     async def read(
         self, from_glsn: int | None = None, to_glsn: int | None = None, *, limit: int | None = None
@@ -182,10 +153,25 @@ class AsyncTopic:
         async for record in _pages(records):
             yield record
 
-    async def tail(
+    async def read_arrow(
+        self,
+        from_glsn: int | None = None,
+        to_glsn: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        streams: Sequence[int] = (),
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        """The entries as Arrow record batches, in total order; see ``Topic.read_arrow``."""
+        batches = await _thread(
+            lambda: self._topic.read_arrow(from_glsn, to_glsn, columns=columns, streams=streams)
+        )
+        while (batch := await _thread(lambda: next(batches, None))) is not None:
+            yield batch
+
+    async def subscribe(
         self, from_glsn: int | None = None, *, timeout: float | None = None
     ) -> AsyncGenerator[Record, None]:
-        """Records from ``from_glsn`` on, waiting for new ones; see ``Topic.tail``."""
+        """Records from ``from_glsn`` on, waiting for new ones; see ``Topic.subscribe``."""
         position = self.high_watermark + 1 if from_glsn is None else from_glsn
         changed = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -212,6 +198,30 @@ class AsyncTopic:
     async def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
         return await asyncio.to_thread(self._topic.get, key, storage_id=storage_id)
 
+    async def position(self) -> Position:
+        return await asyncio.to_thread(self._topic.position)
+
+    async def find_end(
+        self, glsn_begin: int, *, records_max: int = 0, bytes_max: int = 0, wait: float = 0.0
+    ) -> Position:
+        return await _thread(
+            lambda: self._topic.find_end(
+                glsn_begin, records_max=records_max, bytes_max=bytes_max, wait=wait
+            )
+        )
+
+    async def find_time(self, timestamp_us: int) -> Position:
+        return await asyncio.to_thread(self._topic.find_time, timestamp_us)
+
+    async def stage(self, parts: Sequence[Part]) -> int:
+        return await asyncio.to_thread(self._topic.stage, parts)
+
+    async def publish(self, writer: str, batch: int, stages: Sequence[int]) -> Published:
+        return await asyncio.to_thread(self._topic.publish, writer, batch, stages)
+
+    async def discard(self, stages: Sequence[int]) -> None:
+        await asyncio.to_thread(self._topic.discard, stages)
+
     async def trim(self, before_glsn: int, *, timeout: float | None = None) -> int:
         return await asyncio.to_thread(self._topic.trim, before_glsn, timeout=timeout)
 
@@ -227,6 +237,9 @@ class AsyncTopic:
     async def rewrite(self, *, entries_max: int = 4096) -> int:
         return await asyncio.to_thread(self._topic.rewrite, entries_max=entries_max)
 
+    async def explain(self, key: bytes, *, storage_id: int = 0) -> list[str]:
+        return await asyncio.to_thread(self._topic.explain, key, storage_id=storage_id)
+
     async def stats(self) -> TopicStats:
         return await asyncio.to_thread(self._topic.stats)
 
@@ -235,7 +248,7 @@ class AsyncLog(AsyncTopic):
     """An open log for asyncio: a handle for its first topic, and the way to the others."""
 
     def __init__(self, log: Log, engine: Engine) -> None:
-        super().__init__(log, engine, _Commits(engine))
+        super().__init__(log, engine, LoopCommits(engine))
         self._log = log
 
     async def create_topic(
@@ -250,10 +263,10 @@ class AsyncLog(AsyncTopic):
         topic = await asyncio.to_thread(self._log.add_streams, name, count)
         return AsyncTopic(topic, self._engine, self._commits)
 
-    def topic(self, name: str) -> AsyncTopic:
+    async def topic(self, name: str) -> AsyncTopic:
         return AsyncTopic(self._log.topic(name), self._engine, self._commits)
 
-    def topics(self) -> list[str]:
+    async def topics(self) -> list[str]:
         return self._log.topics()
 
     async def log_stats(self) -> LogStats:

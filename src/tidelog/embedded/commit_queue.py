@@ -68,6 +68,8 @@ class CommitQueue(Generic[R]):
         self._room = threading.Condition(self._lock)
         self._queue: deque[R] = deque()
         self._queued_bytes = 0
+        self._held_back = 0
+        """Threads that wait for room, or for the queue to run dry."""
         self._leading = False
         self._closed = False
 
@@ -103,7 +105,8 @@ class CommitQueue(Generic[R]):
         finally:
             with self._lock:
                 follower = self._hand_over()
-                self._room.notify_all()
+                if self._held_back:
+                    self._room.notify_all()
             if follower is not None:
                 follower.wake()
 
@@ -112,7 +115,9 @@ class CommitQueue(Generic[R]):
         with self._lock:
             self._closed = True
             self._room.notify_all()
+            self._held_back += 1
             self._room.wait_for(lambda: not self._leading)
+            self._held_back -= 1
 
     # -- inside --------------------------------------------------------------------------
 
@@ -121,10 +126,17 @@ class CommitQueue(Generic[R]):
         with self._lock:
             self._check_open()
             while self._queue and self._queued_bytes + request.size > APPEND_QUEUE_BYTES_MAX:
-                if not self._room.wait(max(deadline - monotonic(), 0)):
-                    raise Busy(f"{self._queued_bytes} bytes wait to be committed: try again later")
+                self._wait_for_room(deadline)
                 self._check_open()
             return self._push(request)
+
+    def _wait_for_room(self, deadline: float) -> None:
+        self._held_back += 1
+        try:
+            if not self._room.wait(max(deadline - monotonic(), 0)):
+                raise Busy(f"{self._queued_bytes} bytes wait to be committed: try again later")
+        finally:
+            self._held_back -= 1
 
     def _push(self, request: R) -> bool:
         self._queue.append(request)

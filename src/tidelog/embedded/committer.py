@@ -16,20 +16,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from tidelog.core.order.commands import CutDecided
+from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.core.order.machine import OrderMachine
 from tidelog.embedded.commit_queue import Request
-from tidelog.embedded.records import Receipt
+from tidelog.embedded.cut_ends import CutEnds
 from tidelog.embedded.requests import (
     AdminRequest,
     AppendRequest,
     BoundaryRequest,
-    Part,
     TrimRequest,
 )
 from tidelog.errors import Busy, LogError, OutOfRange, StaleWrite
 from tidelog.formats.batch import seal_batch
-from tidelog.formats.wal_payloads import Cut, StreamCommit, Trim
+from tidelog.formats.wal_payloads import Trim
+from tidelog.interface.appends import Append, Part
+from tidelog.interface.records import Receipt
 from tidelog.storage.memtable import StoredBatch
 from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
 from tidelog.types import Llsn, StreamId, TopicId
@@ -74,6 +75,7 @@ class Committer:
             topic: order.topic(TopicId(topic)).high_watermark for topic in node.topics
         }
         """Per topic the last GLSN that is durable and readable; the order knows it earlier."""
+        self.cut_ends = {topic: CutEnds(high + 1) for topic, high in self.high_watermarks.items()}
 
     def commit(self, requests: Sequence[Request]) -> None:
         """Carry out a group; every request is finished when this returns."""
@@ -95,7 +97,10 @@ class Committer:
         for request, answers in group.answers:
             if isinstance(request, AppendRequest):
                 request.receipts = tuple(
-                    [self._receipt(request.topic, answer, group.commits) for answer in answers]
+                    [
+                        self._receipt(request.append.topic, answer, group.commits)
+                        for answer in answers
+                    ]
                 )
             request.finish()
         return later
@@ -113,9 +118,19 @@ class Committer:
                 self._node.vfs.stop(f"a commit was torn away: {error!r}")
             raise
         for commit in cut.commits if cut else ():
-            self.high_watermarks[commit.topic] = commit.high_watermark
+            self._note_end(commit)
             group.commits[commit.stream] = commit
         self.groups += 1
+
+    def _note_end(self, commit: StreamCommit) -> None:
+        high = commit.high_watermark
+        if high > self.high_watermarks.get(commit.topic, 0):
+            ends = self.cut_ends.get(commit.topic)
+            if ends is None:
+                ends = self.cut_ends[commit.topic] = CutEnds(1)
+            # The end comes first: who sees the high watermark must know the cut that made it.
+            ends.add(high + 1)
+            self.high_watermarks[commit.topic] = high
 
     # -- taking requests in -------------------------------------------------------------
 
@@ -134,22 +149,23 @@ class Committer:
         return True
 
     def _add_append(self, group: _Group, request: AppendRequest) -> bool:
-        if request.producer and any(
-            request.sequence <= group.sequences.get((part.stream, request.producer), 0)
-            for part in request.parts
+        append = request.append
+        parts, producer = append.parts, append.producer
+        if producer and any(
+            append.sequence <= group.sequences.get((part.stream, producer), 0) for part in parts
         ):
             return False  # E3: the table must first know what this group appends.
-        for part in request.parts:
+        for part in parts:
             self._check_version(part)
-        if request.producer:
+        if producer:
             # All parts are looked up before any is placed: a conflict refuses the whole append.
-            known = [self._find_duplicate(part, request) for part in request.parts]
+            known = [self._find_duplicate(part, append) for part in parts]
             placed = [
-                answer or self._place(group, part, request)
-                for part, answer in zip(request.parts, known, strict=True)
+                answer or self._place(group, part, append)
+                for part, answer in zip(parts, known, strict=True)
             ]
         else:
-            placed = [self._place(group, part, request) for part in request.parts]
+            placed = [self._place(group, part, append) for part in parts]
         group.answers.append((request, placed))
         return True
 
@@ -164,14 +180,14 @@ class Committer:
                 "write with a newer version"
             )
 
-    def _find_duplicate(self, part: Part, request: AppendRequest) -> _Answer | None:
+    def _find_duplicate(self, part: Part, append: Append) -> _Answer | None:
         producers = self._node.streams[part.stream].producers
-        known = producers.lookup(request.producer, request.sequence)
+        known = producers.lookup(append.producer, append.sequence)
         if known is None:
             return None
         return _Answer(part.stream, known.llsn_begin, known.count, duplicate=True)
 
-    def _place(self, group: _Group, part: Part, request: AppendRequest) -> _Answer:
+    def _place(self, group: _Group, part: Part, append: Append) -> _Answer:
         store = self._node.streams[part.stream]
         stream = StreamId(part.stream)
         begin = group.ends.get(stream, store.end_llsn)
@@ -181,16 +197,16 @@ class Committer:
             stream=part.stream,
             term=store.term,
             first_llsn=begin,
-            producer=request.producer,
-            sequence=request.sequence,
+            producer=append.producer,
+            sequence=append.sequence,
         )
         stored = StoredBatch(begin, end, header + part.body.data)
         group.batches.append(
-            BatchWrite(part.stream, stored, part.body.count, request.producer, request.sequence)
+            BatchWrite(part.stream, stored, part.body.count, append.producer, append.sequence)
         )
         group.ends[stream] = end
-        if request.producer:
-            group.sequences[part.stream, request.producer] = request.sequence
+        if append.producer:
+            group.sequences[part.stream, append.producer] = append.sequence
         return _Answer(part.stream, begin, part.body.count, duplicate=False)
 
     def _add_trim(self, group: _Group, request: TrimRequest) -> None:
@@ -209,9 +225,8 @@ class Committer:
 
     # -- order ----------------------------------------------------------------------------
 
-    def _decide(self, group: _Group) -> Cut | None:
-        decided = self._order.order(group.ends)
-        return wal_cut(decided) if decided else None
+    def _decide(self, group: _Group) -> CutDecided | None:
+        return self._order.order(group.ends) if group.ends else None
 
     def _receipt(self, topic: str, answer: _Answer, commits: Mapping[int, StreamCommit]) -> Receipt:
         if answer.duplicate:
@@ -227,14 +242,3 @@ class Committer:
             count=answer.count,
             duplicate=answer.duplicate,
         )
-
-
-def wal_cut(decided: CutDecided) -> Cut:
-    """A decided cut as the WAL stores it."""
-    return Cut(
-        decided.version,
-        tuple(
-            StreamCommit(c.stream, c.high_watermark, c.glsn_begin, c.llsn_begin, c.length, c.topic)
-            for c in decided.commits
-        ),
-    )

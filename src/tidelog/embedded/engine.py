@@ -11,9 +11,11 @@ from tidelog.core.order.machine import OrderMachine
 from tidelog.core.order.state import OrderState, StreamOrder, TopicOrder
 from tidelog.embedded.commit_queue import CommitQueue, Request
 from tidelog.embedded.committer import Committer
+from tidelog.embedded.cut_ends import CutEnds
 from tidelog.embedded.maintenance import Maintenance, Worker
 from tidelog.embedded.options import Options
 from tidelog.embedded.requests import AdminRequest
+from tidelog.embedded.staging import Staging
 from tidelog.errors import (
     BadOption,
     Busy,
@@ -25,11 +27,15 @@ from tidelog.errors import (
     UnknownTopic,
 )
 from tidelog.formats.manifest import TopicManifest
+from tidelog.invariants import check
 from tidelog.limits import STREAMS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX, TOPICS_MAX
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.recovery import StoreOptions, open_node_store
 from tidelog.storage.vfs import Vfs
 from tidelog.types import Glsn, Llsn, StreamId, Term, TopicId, Version
+
+INTERNAL_PREFIX = "~"
+"""Topics whose names begin with it are the log's own."""
 
 
 class Engine:
@@ -45,6 +51,7 @@ class Engine:
         self._committer = Committer(self.node, self.order, before=self._before_frame)
         self._queue: CommitQueue[Request] = CommitQueue(self._commit)
         self._ordered = threading.Condition()
+        self._waiting = 0
         self._listeners: dict[int, Callable[[], None]] = {}
         self._closing = threading.Lock()
         self._closed = False
@@ -53,6 +60,12 @@ class Engine:
             self._worker = Worker(self.maintenance, options.tick_seconds)
             if self.node.backlog:
                 self._worker.wake()
+        self.staging = Staging(self)
+        try:
+            self.staging.recover()
+        except BaseException:
+            self.close()
+            raise
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -78,8 +91,10 @@ class Engine:
             self._tell_listeners()
 
     def _tell_listeners(self) -> None:
-        with self._ordered:
-            self._ordered.notify_all()
+        # Who waits has counted itself in before it looks at the high watermark.
+        if self._waiting:
+            with self._ordered:
+                self._ordered.notify_all()
         for listener in list(self._listeners.values()):
             listener()
 
@@ -123,12 +138,20 @@ class Engine:
         """The last GLSN of a topic that is durable; 0 before the first."""
         return self._committer.high_watermarks.get(topic, 0)
 
+    def cut_ends(self, topic: int) -> CutEnds:
+        """Where the latest cuts of a topic ended."""
+        return self._committer.cut_ends.get(topic) or CutEnds(1)
+
     def wait_beyond(self, topic: int, glsn: int, seconds: float | None) -> bool:
         """Wait until something at or above ``glsn`` is ordered; False at the deadline."""
         with self._ordered:
-            return self._ordered.wait_for(
-                lambda: self._closed or self.high_watermark(topic) >= glsn, timeout=seconds
-            )
+            self._waiting += 1
+            try:
+                return self._ordered.wait_for(
+                    lambda: self._closed or self.high_watermark(topic) >= glsn, timeout=seconds
+                )
+            finally:
+                self._waiting -= 1
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call ``listener`` after each commit, in the committing thread; returns how to stop it."""
@@ -142,10 +165,27 @@ class Engine:
         for topic in self.node.topics.values():
             if topic.name == name:
                 return topic
-        known = sorted(topic.name for topic in self.node.topics.values())
-        raise UnknownTopic(f"there is no topic {name!r}; known: {known}")
+        raise UnknownTopic(f"there is no topic {name!r}; known: {self.topic_names()}")
+
+    def has_topic(self, name: str) -> bool:
+        return any(topic.name == name for topic in self.node.topics.values())
+
+    def topic_names(self) -> list[str]:
+        """The topics that users made."""
+        names = sorted(topic.name for topic in self.node.topics.values())
+        return [name for name in names if not name.startswith(INTERNAL_PREFIX)]
+
+    def internal_topic(self, name: str) -> TopicManifest:
+        """A topic of the log itself, made when it is first needed."""
+        check(name.startswith(INTERNAL_PREFIX), "internal topics are told by their names")
+        if not self.has_topic(name):
+            with suppress(TopicExists):  # Another thread was faster.
+                self.submit(AdminRequest(lambda: self._create_topic(name, 1, "log")))
+        return self.find_topic(name)
 
     def create_topic(self, name: str, *, streams: int, versions: str) -> TopicManifest:
+        if name.startswith(INTERNAL_PREFIX):
+            raise BadOption(f"names that begin with {INTERNAL_PREFIX!r} are internal: not {name!r}")
         _check_topic(name, streams, versions)
         self.submit(AdminRequest(lambda: self._create_topic(name, streams, versions)))
         return self.find_topic(name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tidelog.core.compaction.explain import KeyRow, StorageDelete, explain_rows
 from tidelog.embedded.engine import Engine
-from tidelog.embedded.routing import stream_of_key
 from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
+from tidelog.interface.routing import stream_of_key
 from tidelog.storage.key_history import all_writes, storage_deletes
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Self
 
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.options import Options
-from tidelog.embedded.stats import LogStats, log_stats
+from tidelog.embedded.stats import log_stats
 from tidelog.embedded.topic import Topic
 from tidelog.errors import UnknownTopic
+from tidelog.interface.figures import LogStats
 from tidelog.storage.os_vfs import OsVfs
 from tidelog.storage.scrub import Finding, scrub
 
@@ -48,7 +49,7 @@ class Log(Topic):
         return Topic(self._engine, name)
 
     def topics(self) -> list[str]:
-        return sorted(topic.name for topic in self._engine.node.topics.values())
+        return self._engine.topic_names()
 
     def log_stats(self) -> LogStats:
         """Figures of the whole log."""

@@ -13,8 +13,8 @@ from time import perf_counter
 
 from tidelog.core.compaction.plan import CompactionFacts, Strategy, Trigger, should_run
 from tidelog.errors import CorruptData, DiskFull, LogClosed
+from tidelog.interface.figures import CompactionResult
 from tidelog.storage.compaction import (
-    CompactionResult,
     compact_major,
     compact_minor,
     segment_facts,

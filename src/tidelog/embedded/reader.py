@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from heapq import merge
 from itertools import chain
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
-from tidelog.embedded.engine import Engine
-from tidelog.embedded.records import Record, records_of
 from tidelog.errors import OutOfRange, Trimmed
 from tidelog.formats.manifest import TopicManifest
+from tidelog.interface.records import Record, records_of
 from tidelog.storage.stream_store import StreamStore
+
+if TYPE_CHECKING:
+    from tidelog.embedded.engine import Engine
 
 
 def first_available(engine: Engine, topic: TopicManifest) -> int:

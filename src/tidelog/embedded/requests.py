@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import msgspec
+from collections.abc import Callable
 
 from tidelog.embedded.commit_queue import Request
-from tidelog.embedded.records import Receipt
-from tidelog.formats.batch import HEADER_BYTES, BatchBody
-
-
-class Part(msgspec.Struct, frozen=True, gc=False):
-    """The part of an append that goes to one stream."""
-
-    stream: int
-    body: BatchBody
-    version_min: int | None = None
-    """The smallest explicit write version in it; None when versions are GLSNs."""
-    copied_llsn: int = 0
-    """For copies that compaction makes: the first original."""
+from tidelog.formats.batch import HEADER_BYTES
+from tidelog.interface.appends import Append
+from tidelog.interface.records import Receipt
 
 
 class AppendRequest(Request):
     """Batches that become durable together, in one frame."""
 
-    __slots__ = ("listener", "parts", "producer", "receipts", "sequence", "topic")
+    __slots__ = ("append", "listener", "receipts")
 
-    def __init__(
-        self, topic: str, parts: Sequence[Part], *, producer: int = 0, sequence: int = 0
-    ) -> None:
-        super().__init__(sum([HEADER_BYTES + len(part.body.data) for part in parts]))
-        self.topic = topic
-        self.parts = parts
-        self.producer = producer
-        self.sequence = sequence
+    def __init__(self, append: Append) -> None:
+        super().__init__(sum([HEADER_BYTES + len(part.body.data) for part in append.parts]))
+        self.append = append
         self.receipts: tuple[Receipt, ...] = ()
         self.listener: Callable[[], None] | None = None
         """Told instead of a waiting thread that the append is done or leads."""

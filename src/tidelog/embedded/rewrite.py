@@ -13,15 +13,17 @@ from typing import Final
 
 from tidelog.core.compaction.plan import RewriteBudget, RewriteCandidate, plan_rewrite
 from tidelog.embedded.engine import Engine
-from tidelog.embedded.records import Record, records_of
-from tidelog.embedded.requests import AppendRequest, Part
+from tidelog.embedded.requests import AppendRequest
 from tidelog.errors import BadOption
 from tidelog.formats.batch import encode_entries
+from tidelog.formats.batch_slice import BatchSlice
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
+from tidelog.interface.appends import Append, Part
+from tidelog.interface.records import Record, records_of
 from tidelog.limits import BATCH_BODY_BYTES_MAX, BATCH_ENTRIES_MAX
-from tidelog.storage.stream_store import BatchSlice, StreamStore
+from tidelog.storage.stream_store import StreamStore
 from tidelog.types import Llsn
 
 _ENTRY_BYTES: Final = 256
@@ -60,7 +62,8 @@ def _rewrite_stream(
     if not chosen:
         return 0
     body = encode_entries([_copy(records[llsn]) for llsn in chosen], rewritten=True)
-    engine.submit(AppendRequest(topic.name, [Part(store.stream, body, copied_llsn=chosen[0])]))
+    parts = [Part(store.stream, body, copied_llsn=chosen[0])]
+    engine.submit(AppendRequest(Append(topic.name, parts)))
     return len(chosen)
 
 

@@ -1,69 +1,14 @@
-"""Figures of an open log, as values that print and serialise well.  No state."""
+"""Gathers the figures of an open log.  No state."""
 
 from __future__ import annotations
 
-import msgspec
-
+from tidelog.core.compaction.plan import plan_major, plan_minor
 from tidelog.embedded.engine import Engine
 from tidelog.formats.manifest import TopicManifest
-from tidelog.storage.compaction import segment_facts
-
-
-class StreamStats(msgspec.Struct, frozen=True):
-    stream: int
-    end_llsn: int
-    ordered_end_llsn: int
-    segments: int
-    segment_bytes: int
-    live_bytes: int
-    dead_bytes: int
-    entries: int
-    """Entries in segments."""
-    live_entries: int
-    """Of these, not known to be dead."""
-    memtable_bytes: int
-    snapshot_index: int
-    trim_llsn_end: int
-    pinned_files: int
-    """Replaced files that a reader still holds."""
-
-
-class TopicStats(msgspec.Struct, frozen=True):
-    topic: str
-    versions: str
-    high_watermark: int
-    first_available: int
-    streams: tuple[StreamStats, ...]
-
-    @property
-    def segment_bytes(self) -> int:
-        return sum(stream.segment_bytes for stream in self.streams)
-
-    @property
-    def dead_bytes(self) -> int:
-        return sum(stream.dead_bytes for stream in self.streams)
-
-
-class LogStats(msgspec.Struct, frozen=True):
-    path: str
-    topics: tuple[TopicStats, ...]
-    wal_file: int
-    wal_backlog_files: int
-    wal_frames: int
-    wal_bytes: int
-    flushes: int
-    snapshots: int
-    minor_compactions: int
-    major_compactions: int
-    compaction_failures: int
-    last_compaction_failure: str
-    deleted_segments: int
-    rewritten_segments: int
-    reclaimed_bytes: int
-    compaction_seconds: float
-    scrubbed_segments: int
-    damaged_files: tuple[str, ...]
-    """What the background scrub found wrong."""
+from tidelog.interface.figures import LogStats, StreamStats, TopicStats
+from tidelog.storage.compaction import segment_facts, settled_index
+from tidelog.storage.node_store import WAL_DIRECTORY
+from tidelog.storage.vfs import FileKind, Vfs
 
 
 def topic_stats(engine: Engine, topic: TopicManifest) -> TopicStats:
@@ -72,6 +17,7 @@ def topic_stats(engine: Engine, topic: TopicManifest) -> TopicStats:
     return TopicStats(
         topic=topic.name,
         versions=topic.versions,
+        key_streams=topic.key_streams,
         high_watermark=engine.high_watermark(topic.topic),
         first_available=first,
         streams=streams,
@@ -80,7 +26,10 @@ def topic_stats(engine: Engine, topic: TopicManifest) -> TopicStats:
 
 def _stream_stats(engine: Engine, stream: int) -> StreamStats:
     store = engine.node.streams[stream]
-    facts = segment_facts(store)
+    facts, settled = segment_facts(store), settled_index(store)
+    doomed = set(plan_minor(facts, settled))
+    groups = plan_major(facts, settled)
+    chosen = doomed.union(number for group in groups for number in group.numbers)
     size = sum(fact.bytes for fact in facts)
     live = sum(fact.live_bytes for fact in facts)
     return StreamStats(
@@ -97,6 +46,15 @@ def _stream_stats(engine: Engine, stream: int) -> StreamStats:
         snapshot_index=store.snapshot.index,
         trim_llsn_end=store.trim_llsn_end,
         pinned_files=store.pins.waiting,
+        snapshot_entries=len(store.snapshot.live),
+        unsettled_entries=max(store.ordered_end - 1 - settled, 0),
+        delete_segments=tuple(sorted(doomed)),
+        rewrite_groups=tuple(tuple(group.numbers) for group in groups),
+        reclaimable_bytes=sum(
+            fact.bytes - (0 if fact.number in doomed else fact.live_bytes)
+            for fact in facts
+            if fact.number in chosen
+        ),
     )
 
 
@@ -105,8 +63,15 @@ def log_stats(engine: Engine) -> LogStats:
     counters = upkeep.counters
     return LogStats(
         path=engine.path,
-        topics=tuple(topic_stats(engine, topic) for topic in node.topics.values()),
+        log_id=node.manifest.log_id.hex(),
+        disk_bytes=_size_of(node.vfs, engine.path),
+        topics=tuple(
+            topic_stats(engine, topic)
+            for topic in sorted(node.topics.values(), key=lambda topic: topic.name)
+        ),
         wal_file=node.wal.number,
+        wal_files=len(node.vfs.list_dir(f"{engine.path}/{WAL_DIRECTORY}")),
+        wal_disk_bytes=_size_of(node.vfs, f"{engine.path}/{WAL_DIRECTORY}"),
         wal_backlog_files=node.backlog,
         wal_frames=node.wal.frames,
         wal_bytes=node.wal.bytes_written,
@@ -123,3 +88,17 @@ def log_stats(engine: Engine) -> LogStats:
         scrubbed_segments=upkeep.scrubbed,
         damaged_files=tuple(upkeep.damage.values()),
     )
+
+
+def _size_of(vfs: Vfs, path: str) -> int:
+    """Bytes of all files below a directory; files that go meanwhile do not count."""
+    total = 0
+    for name in vfs.list_dir(path):
+        found = vfs.stat(f"{path}/{name}")
+        if found is None:
+            continue
+        if found.kind is FileKind.DIRECTORY:
+            total += _size_of(vfs, f"{path}/{name}")
+        else:
+            total += found.size
+    return total

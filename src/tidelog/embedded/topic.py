@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from time import monotonic
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from tidelog.embedded.appends import AppendOptions, Appends
+from tidelog.embedded.appender import Appender
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.explain import explain_key
+from tidelog.embedded.pages import read_pages
+from tidelog.embedded.positions import find_end, find_time, position
 from tidelog.embedded.reader import first_available, read_one, read_range
-from tidelog.embedded.records import Receipt, Record
 from tidelog.embedded.requests import AppendRequest, BoundaryRequest, TrimRequest
 from tidelog.embedded.rewrite import rewrite_oldest
-from tidelog.embedded.routing import stream_of_key
-from tidelog.embedded.stats import TopicStats, topic_stats
+from tidelog.embedded.stats import topic_stats
 from tidelog.errors import BadEntry, BadOption, LogClosed, OutOfRange
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
-from tidelog.limits import WRITE_VERSION_END
-from tidelog.storage.compaction import CompactionResult
+from tidelog.interface.appends import Append, AppendOptions, Appends, Part
+from tidelog.interface.figures import CompactionResult, TopicStats
+from tidelog.interface.positions import Position, Published
+from tidelog.interface.records import Receipt, Record
+from tidelog.interface.routing import stream_of_key
+from tidelog.limits import MIB, WRITE_VERSION_END
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Topic:
@@ -30,11 +37,21 @@ class Topic:
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
         self.topic_id = engine.find_topic(name).topic
-        self._appends = Appends(engine, self.topic_id)
+        self._appends = Appends(lambda: self._manifest)
 
     @property
     def name(self) -> str:
         return self._manifest.name
+
+    @property
+    def versions(self) -> str:
+        """``"log"``: GLSNs are the write versions of keys; ``"explicit"``: writers give them."""
+        return self._manifest.versions
+
+    @property
+    def key_streams(self) -> int:
+        """How many of the first log streams take keys; those added later take none."""
+        return self._manifest.key_streams
 
     @property
     def streams(self) -> tuple[int, ...]:
@@ -122,8 +139,8 @@ class Topic:
         **options: Unpack[AppendOptions],
     ) -> tuple[Receipt, ...]:
         """Delete all keys of a storage that are older than this; one entry in each log stream."""
-        request = self._appends.delete_storage(storage_id, write_version, options)
-        return self._commit(request, options)
+        append = self._appends.delete_storage(storage_id, write_version, options)
+        return self._commit(append, options)
 
     def write(
         self, entries: Sequence[Entry], **options: Unpack[AppendOptions]
@@ -131,7 +148,12 @@ class Topic:
         """Append entries of any kinds that have keys, all or none."""
         return self._commit(self._appends.write(entries, options), options)
 
-    def _commit(self, request: AppendRequest, options: AppendOptions) -> tuple[Receipt, ...]:
+    def appender(self, *, bytes_max: int = 8 * MIB) -> Appender:
+        """Append many entries without waiting for each: see ``AppenderHandle``."""
+        return Appender(self._engine, self._appends, bytes_max)
+
+    def _commit(self, append: Append, options: AppendOptions) -> tuple[Receipt, ...]:
+        request = AppendRequest(append)
         self._engine.submit(request, options.get("timeout"))
         return request.receipts
 
@@ -144,16 +166,39 @@ class Topic:
 
         The defaults are the first available record and the end of the topic as it is now.
         """
-        begin = self.first_available if from_glsn is None else from_glsn
-        end = self.high_watermark + 1 if to_glsn is None else to_glsn
-        if begin < 1:
-            raise OutOfRange(f"GLSNs start at 1, not {begin}")
+        begin, end = self._range(from_glsn, to_glsn)
         if limit is not None and limit < 0:
             raise BadOption(f"limit is {limit}, but must not be negative")
         found = read_range(self._engine, self._manifest, begin, end)
         return found if limit is None else islice(found, limit)
 
-    def tail(
+    def read_arrow(
+        self,
+        from_glsn: int | None = None,
+        to_glsn: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        streams: Sequence[int] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """The entries of a range as Arrow record batches, in total order.
+
+        ``columns`` picks columns and their order, ``streams`` log streams.
+        """
+        from tidelog.interface.arrow import arrow_schema, record_batches  # noqa: PLC0415
+
+        arrow_schema(columns)
+        begin, end = self._range(from_glsn, to_glsn)
+        pages = read_pages(self._engine, self._manifest, begin, end, streams)
+        return record_batches(pages, columns)
+
+    def _range(self, from_glsn: int | None, to_glsn: int | None) -> tuple[int, int]:
+        begin = self.first_available if from_glsn is None else from_glsn
+        end = self.high_watermark + 1 if to_glsn is None else to_glsn
+        if begin < 1:
+            raise OutOfRange(f"GLSNs start at 1, not {begin}")
+        return begin, end
+
+    def subscribe(
         self, from_glsn: int | None = None, *, timeout: float | None = None
     ) -> Iterator[Record]:
         """Records from ``from_glsn`` (default: what comes next) on, waiting for new ones.
@@ -195,6 +240,47 @@ class Topic:
             if record is not None or monotonic() > deadline:
                 return record
 
+    # -- places -------------------------------------------------------------------------------
+
+    def position(self) -> Position:
+        """The GLSN that comes next, with the first and the last one that there are."""
+        return position(self._engine, self._manifest)
+
+    def find_end(
+        self, glsn_begin: int, *, records_max: int = 0, bytes_max: int = 0, wait: float = 0.0
+    ) -> Position:
+        """Where to end a read from ``glsn_begin``: at a cut, within the bounds (0: none).
+
+        Waits up to ``wait`` seconds if there is nothing to read yet.  A cut that is larger than
+        the bounds is not split; only far back, where cuts are no longer known, is one.
+        """
+        if wait > 0:
+            self._engine.wait_beyond(self.topic_id, glsn_begin, wait)
+        return find_end(
+            self._engine, self._manifest, glsn_begin, records_max=records_max, bytes_max=bytes_max
+        )
+
+    def find_time(self, timestamp_us: int) -> Position:
+        """The first place from which on no entry is older than ``timestamp_us``."""
+        return find_time(self._engine, self._manifest, timestamp_us)
+
+    # -- exactly once -------------------------------------------------------------------------
+
+    def stage(self, parts: Sequence[Part]) -> int:
+        """Keep parts of an append until they are published; returns the number of the stage."""
+        return self._engine.staging.stage(self._manifest, parts)
+
+    def publish(self, writer: str, batch: int, stages: Sequence[int]) -> Published:
+        """Append what was staged, once for each ``writer`` and ``batch``, in the order given.
+
+        A writer's batch numbers ascend: one at or below its last one counts as done.
+        """
+        return self._engine.staging.publish(self._manifest, writer, batch, stages)
+
+    def discard(self, stages: Sequence[int]) -> None:
+        """Forget what was staged; what was published or forgotten before is no error."""
+        self._engine.staging.discard(stages)
+
     # -- keeping it small ---------------------------------------------------------------------
 
     def trim(self, before_glsn: int, *, timeout: float | None = None) -> int:
@@ -215,7 +301,8 @@ class Topic:
             raise BadOption(f"topic {self.name!r} has no GC boundary: its versions are GLSNs")
         if not 0 <= version < WRITE_VERSION_END:
             raise BadOption(f"a write version has 128 bits, not {version}")
-        self._engine.submit(BoundaryRequest(self.topic_id, version), timeout)
+        with self._engine.staging.settled():
+            self._engine.submit(BoundaryRequest(self.topic_id, version), timeout)
 
     def snapshot(self) -> None:
         """Compute anew what is live, and delete segments that hold nothing live."""

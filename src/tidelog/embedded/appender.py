@@ -1,0 +1,104 @@
+"""Appends many entries without waiting for each: what queues up meanwhile shares an fsync."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from tidelog.embedded.engine import Engine
+from tidelog.embedded.requests import AppendRequest
+from tidelog.formats.entry import Entry, Kind
+from tidelog.interface.appends import Append, Appends
+from tidelog.interface.flow import Flow
+from tidelog.interface.records import Receipt
+
+_OVERHEAD: Final = 64
+"""What an append weighs besides its bytes."""
+
+
+class Appender:
+    """Each call returns a future for the receipt, and blocks only while too much is under way.
+
+    Use it as a context manager: a thread commits for it until then.
+    """
+
+    def __init__(self, engine: Engine, appends: Appends, bytes_max: int) -> None:
+        self._engine = engine
+        self._appends = appends
+        self._flow = Flow(bytes_max)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-append")
+
+    def append(
+        self, value: bytes, *, key: bytes = b"", stream: int | None = None
+    ) -> Future[Receipt]:
+        return self._submit(self._appends.append(value, key, stream, {}))
+
+    def put(
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        blobs: tuple[int, ...] = (),
+    ) -> Future[Receipt]:
+        entry = Entry(Kind.PUT, value, key, storage_id, write_version, 0, blobs)
+        return self._submit(self._appends.write([entry], {}))
+
+    def delete(
+        self, key: bytes, *, storage_id: int = 0, write_version: int | None = None
+    ) -> Future[Receipt]:
+        entry = Entry(Kind.DELETE, b"", key, storage_id, write_version)
+        return self._submit(self._appends.write([entry], {}))
+
+    def flush(self) -> None:
+        """Wait for all that was appended; raises the first failure since the last flush."""
+        self._flow.flush()
+
+    def _submit(self, append: Append) -> Future[Receipt]:
+        request, future, size = AppendRequest(append), Future[Receipt](), size_of(append)
+        request.listener = partial(self._on_wake, request, future, size)
+        self._flow.enter(size)
+        try:
+            leads = self._engine.post(request)
+        except BaseException:
+            self._flow.leave(size, None)
+            raise
+        if leads:
+            self._thread.submit(self._engine.lead)
+        return future
+
+    def _on_wake(self, request: AppendRequest, future: Future[Receipt], size: int) -> None:
+        if not request.done:
+            self._thread.submit(self._engine.lead)
+            return
+        if future.set_running_or_notify_cancel():
+            if request.error is not None:
+                future.set_exception(request.error)
+            else:
+                future.set_result(request.receipts[0])
+        self._flow.leave(size, request.error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self._flow.flush()
+            else:
+                self._flow.settle()
+        finally:
+            self._thread.shutdown(wait=True)
+
+
+def size_of(append: Append) -> int:
+    """What an append weighs."""
+    return sum([_OVERHEAD + len(part.body.data) for part in append.parts])

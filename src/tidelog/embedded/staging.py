@@ -1,0 +1,320 @@
+"""Stages batches and publishes them, once for each writer and batch number.
+
+A stage is an entry of the internal topic ``~stage``; its number is its GLSN there.  What each
+writer published last is a key of the internal topic ``~publish``.  To publish is to append what
+the stages hold to their topic *and* to note it under the writer's key, in one and the same append.
+So after a crash both are there or neither is, and there is nothing to look up in the topic.
+
+What is too large for one append is published in several, each with a note of what is still to
+come; the key ``unfinished`` lists the writers of such publications until they have ended.  A crash
+in between is made good when the log is opened again, before anybody reads it.
+
+Invariants:
+  G1  Of each writer and batch number, everything is published exactly once or nothing is.
+  G2  A stage is trimmed only when it was published or discarded, or when it is too old and no
+      publication needs it.
+  G3  No GC boundary moves while a publication is under way: what was staged stays publishable.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import time_ns
+from typing import TYPE_CHECKING, Final
+
+from tidelog.embedded.pages import find_piece
+from tidelog.embedded.positions import find_time
+from tidelog.embedded.reader import first_available, read_one
+from tidelog.embedded.requests import AppendRequest, TrimRequest
+from tidelog.errors import (
+    BadOption,
+    BatchTooLarge,
+    Busy,
+    CorruptData,
+    DeadlineExceeded,
+    DiskFull,
+    ReadOnly,
+    StageExpired,
+    StaleWrite,
+    UnknownStream,
+)
+from tidelog.formats.batch import encode_puts, encode_values
+from tidelog.formats.messages import STAGES_MAX
+from tidelog.formats.staged import (
+    Publication,
+    Unfinished,
+    body_of,
+    decode_publication,
+    decode_staged,
+    decode_unfinished,
+    encode_publication,
+    encode_staged,
+    encode_unfinished,
+    smallest_version,
+)
+from tidelog.interface.appends import Append, Part
+from tidelog.interface.positions import Published
+from tidelog.limits import GROUP_BYTES_MAX, VALUE_BYTES_MAX
+
+if TYPE_CHECKING:
+    from tidelog.embedded.engine import Engine
+    from tidelog.formats.manifest import TopicManifest
+    from tidelog.storage.stream_store import StreamStore
+
+STAGE_TOPIC: Final = "~stage"
+PUBLISH_TOPIC: Final = "~publish"
+_UNFINISHED_KEY: Final = b"unfinished"
+_WRITER_KEY: Final = b"writer"
+_WRITER_CHARS_MAX: Final = 4096
+_LOOK_SECONDS: Final = 1.0
+_STAGES_AT_ONCE_BYTES: Final = GROUP_BYTES_MAX // 2
+"""What is published in one append."""
+
+
+class Staging:
+    """The stages and publications of one log; thread-safe."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self._done: set[int] = set()
+        """Stages that nobody needs any more, but that lie behind others that are needed."""
+
+    # -- staging ------------------------------------------------------------------------------
+
+    def stage(self, topic: TopicManifest, parts: Sequence[Part]) -> int:
+        """Keep the parts until they are published; returns the number of the stage."""
+        request = AppendRequest(self.stage_append(topic, parts))
+        self._engine.submit(request)
+        return request.receipts[0].glsn
+
+    def stage_append(self, topic: TopicManifest, parts: Sequence[Part]) -> Append:
+        """The append that stages the parts: the GLSN of its receipt is the number of the stage."""
+        _check_parts(topic, parts)
+        value = encode_staged(topic.topic, [(part.stream, part.body) for part in parts])
+        if len(value) > VALUE_BYTES_MAX:
+            raise BatchTooLarge(
+                f"{len(value)} bytes cannot be staged at once, the limit is {VALUE_BYTES_MAX}: "
+                "stage them in parts"
+            )
+        internal = self._engine.internal_topic(STAGE_TOPIC)
+        body = encode_values((value,), timestamp_us=time_ns() // 1000)
+        return Append(STAGE_TOPIC, [Part(internal.streams[0], body)])
+
+    def discard(self, stages: Sequence[int]) -> None:
+        """Forget stages; what was published or forgotten before is no error."""
+        with self._lock:
+            self._forget(stages)
+
+    def expire(self, seconds: float) -> None:
+        """Forget stages that are older than this and belong to no publication (G2)."""
+        if not self._engine.has_topic(STAGE_TOPIC):
+            return
+        with self._lock:
+            topic = self._engine.internal_topic(STAGE_TOPIC)
+            oldest = time_ns() // 1000 - int(seconds * 1_000_000)
+            end = find_time(self._engine, topic, oldest).glsn
+            for key in self._unfinished():
+                publication = self._publication(key)
+                end = min(end, *publication.stages) if publication else end
+            self._trim(topic, end)
+
+    # -- publishing ---------------------------------------------------------------------------
+
+    def publish(
+        self, topic: TopicManifest, writer: str, batch: int, stages: Sequence[int]
+    ) -> Published:
+        """Append what was staged, in the order given, unless the writer has done that before.
+
+        A writer's batch numbers ascend; one at or below its last one counts as done.
+        """
+        _check_publish(writer, batch, stages)
+        key = _key_of(topic, writer)
+        with self._publishing():
+            known = self._publication(key)
+            if known is not None and batch <= known.batch:
+                self._forget(stages)
+                return Published(known.entries if batch == known.batch else 0, duplicate=True)
+            for stage in stages:
+                self._check_versions(self._read(topic, stage))
+            done = self._copy(key, Publication(topic.topic, batch, 0, tuple(stages)))
+            self._forget(stages)
+            return Published(done.entries, duplicate=False)
+
+    def recover(self) -> None:
+        """Finish what a crash interrupted; what stands in the way is left to the next publish."""
+        if not self._engine.has_topic(PUBLISH_TOPIC):
+            return
+        try:
+            with self._publishing():
+                pass
+        except (DiskFull, ReadOnly, Busy, CorruptData):
+            # What can be read stays readable; whoever publishes next is told.
+            return
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """No publication is under way meanwhile (G3)."""
+        if not self._engine.has_topic(PUBLISH_TOPIC):
+            yield
+            return
+        with self._publishing():
+            yield
+
+    @contextmanager
+    def _publishing(self) -> Iterator[None]:
+        """One at a time, and after all that were interrupted."""
+        if not self._lock.acquire(timeout=self._engine.options.append_timeout_seconds):
+            raise Busy("another publication is under way: try again later")
+        try:
+            for key in self._unfinished():
+                publication = self._publication(key)
+                if publication is not None and publication.stages:
+                    self._copy(key, publication)
+                    self._forget(publication.stages)
+            yield
+        finally:
+            self._lock.release()
+
+    def _copy(self, key: bytes, publication: Publication) -> Publication:
+        """Append all that is to be copied; every append notes how far that is (G1)."""
+        topic = self._engine.node.topics[publication.topic]
+        target = self._engine.internal_topic(PUBLISH_TOPIC)
+        while True:
+            parts, count = self._next_parts(topic, publication.stages)
+            entries = publication.entries + sum(part.body.count for part in parts)
+            publication = Publication(
+                topic.topic, publication.batch, entries, publication.stages[count:]
+            )
+            notes = {key: encode_publication(publication)}
+            unfinished = self._unfinished()
+            if (key in unfinished) != bool(publication.stages):
+                left = tuple(other for other in unfinished if other != key)
+                keys = (*left, key) if publication.stages else left
+                notes[_UNFINISHED_KEY] = encode_unfinished(Unfinished(keys))
+            body = encode_puts(list(notes), list(notes.values()), timestamp_us=time_ns() // 1000)
+            self._append(Append(topic.name, [*parts, Part(target.streams[0], body)]))
+            if not publication.stages:
+                return publication
+
+    def _append(self, append: Append) -> None:
+        """Append, and come back only when it is certain what became of it (G1)."""
+        request = AppendRequest(append)
+        try:
+            self._engine.submit(request)
+        except DeadlineExceeded:
+            # It is being written: its note is there, or will never be, before anybody looks again.
+            while not request.done:
+                request.wait(_LOOK_SECONDS)
+            if request.error is not None:
+                raise request.error from None
+
+    def _next_parts(self, topic: TopicManifest, stages: Sequence[int]) -> tuple[list[Part], int]:
+        """The parts of the first stages that fit into one append, and how many stages these are."""
+        parts: list[Part] = []
+        size = count = 0
+        for stage in stages:
+            found = self._read(topic, stage)
+            size += sum(len(part.body.data) for part in found)
+            if count and size > _STAGES_AT_ONCE_BYTES:
+                break
+            parts += found
+            count += 1
+        return parts, count
+
+    def _read(self, topic: TopicManifest, stage: int) -> list[Part]:
+        """What was staged for the topic."""
+        store = self._stage_store()
+        record = None
+        if stage not in self._done:
+            llsn = store.llsn_at_or_after(stage)
+            if llsn >= store.trim_llsn_end and store.glsn_of(llsn) == stage:
+                record = read_one(store, llsn)
+        if record is None:
+            raise StageExpired(
+                f"stage {stage} is not there any more: it was published, discarded or too old; "
+                "stage the batches again"
+            )
+        header, batches = decode_staged(record.value)
+        if header.topic != topic.topic:
+            raise BadOption(f"stage {stage} is for another topic than {topic.name!r}")
+        return [
+            Part(stream, body_of(batch), smallest_version(batch))
+            for stream, batch in zip(header.streams, batches, strict=True)
+        ]
+
+    def _check_versions(self, parts: Sequence[Part]) -> None:
+        """Before the first append: one that is refused later would leave half a publication."""
+        for part in parts:
+            boundary = self._engine.node.streams[part.stream].boundary
+            if part.version_min is not None and part.version_min <= boundary:
+                raise StaleWrite(
+                    f"write version {part.version_min} is not above the GC boundary {boundary}: "
+                    "write with a newer version"
+                )
+
+    # -- what is known ------------------------------------------------------------------------
+
+    def _stage_store(self) -> StreamStore:
+        topic = self._engine.internal_topic(STAGE_TOPIC)
+        return self._engine.node.streams[topic.streams[0]]
+
+    def _publication(self, key: bytes) -> Publication | None:
+        value = self._note(key)
+        return None if value is None else decode_publication(value)
+
+    def _unfinished(self) -> tuple[bytes, ...]:
+        value = self._note(_UNFINISHED_KEY)
+        return () if value is None else decode_unfinished(value).keys
+
+    def _note(self, key: bytes) -> bytes | None:
+        found = find_piece(self._engine, self._engine.internal_topic(PUBLISH_TOPIC), key, 0)
+        return None if found is None else found[1].batch.value_at(found[1].begin)
+
+    # -- trimming -----------------------------------------------------------------------------
+
+    def _forget(self, stages: Sequence[int]) -> None:
+        """Trim the stages that nobody needs, as far as no other lies before them."""
+        topic = self._engine.internal_topic(STAGE_TOPIC)
+        begin = first_available(self._engine, topic)
+        high = self._engine.high_watermark(topic.topic)
+        self._done.update(stage for stage in stages if begin <= stage <= high)
+        end = begin
+        while end in self._done:
+            end += 1
+        self._trim(topic, end)
+
+    def _trim(self, topic: TopicManifest, end: int) -> None:
+        if end <= first_available(self._engine, topic):
+            return
+        self._engine.submit(TrimRequest(topic.topic, end))
+        self._done = {stage for stage in self._done if stage >= end}
+        store = self._stage_store()
+        # The last segment stays in any case.
+        if any(segment.end_llsn <= store.trim_llsn_end for segment in store.view.segments[:-1]):
+            self._engine.maintenance.minor(store)
+
+
+def _key_of(topic: TopicManifest, writer: str) -> bytes:
+    return b"%s %d %s" % (_WRITER_KEY, topic.topic, writer.encode())
+
+
+def _check_publish(writer: str, batch: int, stages: Sequence[int]) -> None:
+    if not 1 <= len(writer) <= _WRITER_CHARS_MAX:
+        raise BadOption(f"a writer's name has 1 to {_WRITER_CHARS_MAX} characters")
+    if not 0 <= batch < 1 << 63:
+        raise BadOption(f"a batch has a number of 63 bits, not {batch}")
+    if len(stages) > STAGES_MAX or len(set(stages)) != len(stages):
+        raise BadOption(f"a publication has at most {STAGES_MAX} stages, and each but once")
+
+
+def _check_parts(topic: TopicManifest, parts: Sequence[Part]) -> None:
+    if not parts:
+        raise BadOption("there is nothing to stage: give at least one part")
+    for part in parts:
+        if part.stream not in topic.streams:
+            raise UnknownStream(
+                f"topic {topic.name!r} has no log stream {part.stream}, only {list(topic.streams)}"
+            )

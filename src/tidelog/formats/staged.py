@@ -1,0 +1,126 @@
+"""What staged batches and publications look like in the internal topics.  No state.
+
+A stage is a value: the length of a header (u32), the header in MessagePack, then one batch for each
+part.  A publication is a value too: how far it got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as _StructError
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+
+from tidelog.errors import CorruptData
+from tidelog.formats.batch import (
+    HEADER_BYTES,
+    Batch,
+    BatchBody,
+    Column,
+    decode_batch,
+    seal_batch,
+)
+from tidelog.formats.batch_layout import HEADER
+
+Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+
+_LENGTH: Final = Struct("<I")
+
+
+class StagedHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """For which topic, and the log stream of each batch."""
+
+    topic: Natural
+    streams: tuple[Natural, ...]
+
+
+class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The last batch that a writer published, or is about to."""
+
+    topic: Natural
+    batch: Natural
+    entries: Natural
+    """How many were copied so far."""
+    stages: tuple[Natural, ...]
+    """What is still to be copied."""
+
+
+class Unfinished(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The writers, by key, whose publication has begun and not ended."""
+
+    keys: tuple[bytes, ...]
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_HEADERS: Final = msgspec.msgpack.Decoder(StagedHeader)
+_PUBLICATIONS: Final = msgspec.msgpack.Decoder(Publication)
+_UNFINISHED: Final = msgspec.msgpack.Decoder(Unfinished)
+
+
+def encode_staged(topic: int, parts: Sequence[tuple[int, BatchBody]]) -> bytes:
+    """The value of a stage: a batch body for each log stream."""
+    header = _ENCODER.encode(StagedHeader(topic, tuple(stream for stream, _ in parts)))
+    pieces = [_LENGTH.pack(len(header)), header]
+    for stream, body in parts:
+        pieces += (seal_batch(body, stream=stream, term=1, first_llsn=1), body.data)
+    return b"".join(pieces)
+
+
+def decode_staged(value: bytes) -> tuple[StagedHeader, list[Batch]]:
+    """What ``encode_staged`` put together; CorruptData if it is something else."""
+    try:
+        (length,) = _LENGTH.unpack_from(value)
+        offset = _LENGTH.size + length
+        header = _HEADERS.decode(memoryview(value)[_LENGTH.size : offset])
+    except (ValueError, TypeError, _StructError) as error:
+        raise CorruptData(f"a stage has no header: {error}") from error
+    batches: list[Batch] = []
+    for _ in header.streams:
+        batches.append(decode_batch(value, offset))
+        offset += batches[-1].length
+    if offset != len(value):
+        raise CorruptData(f"a stage has {len(value) - offset} bytes too many")
+    return header, batches
+
+
+def encode_publication(publication: Publication) -> bytes:
+    return _ENCODER.encode(publication)
+
+
+def decode_publication(value: bytes) -> Publication:
+    try:
+        return _PUBLICATIONS.decode(value)
+    except ValueError as error:
+        raise CorruptData(f"a publication cannot be read: {error}") from error
+
+
+def encode_unfinished(unfinished: Unfinished) -> bytes:
+    return _ENCODER.encode(unfinished)
+
+
+def decode_unfinished(value: bytes) -> Unfinished:
+    try:
+        return _UNFINISHED.decode(value)
+    except ValueError as error:
+        raise CorruptData(f"the unfinished publications cannot be read: {error}") from error
+
+
+def body_of(batch: Batch) -> BatchBody:
+    """The columns of a batch without its place."""
+    _, _, crc, _, count, flags, kind, _, _, _, _, _, timestamp_us, storage_id, _, _ = (
+        HEADER.unpack_from(batch.data)
+    )
+    data = bytes(batch.data[HEADER_BYTES:])
+    return BatchBody(data, count, flags, kind, storage_id, timestamp_us, crc)
+
+
+def smallest_version(batch: Batch) -> int | None:
+    """The smallest write version in a batch; None when GLSNs are the versions."""
+    low, high = batch.column(Column.VERSIONS_LOW), batch.column(Column.VERSIONS_HIGH)
+    if low is None or high is None:
+        return None
+    if not any(high):
+        return int(min(low))
+    return min(a | b << 64 for a, b in zip(low, high, strict=True))

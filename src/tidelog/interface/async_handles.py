@@ -1,0 +1,248 @@
+"""The face that every log shows to asyncio, embedded or served.  No state.
+
+The names of ``handles``, awaited; what is read comes through asynchronous iterators.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, Unpack
+
+from tidelog.formats.entry import Entry
+from tidelog.interface.appends import AppendOptions, Part
+from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
+from tidelog.interface.positions import Position, Published
+from tidelog.interface.records import Receipt, Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class AsyncAppenderHandle(Protocol):
+    """Appends entries without waiting for each.
+
+    Awaited calls return futures for the receipts.  They wait only while as many bytes are under way
+    as the appender may have.  Entries of one task keep their order within a log stream.  Leaving
+    the context flushes.
+    """
+
+    async def append(
+        self, value: bytes, *, key: bytes = b"", stream: int | None = None
+    ) -> asyncio.Future[Receipt]: ...
+
+    async def put(
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        blobs: tuple[int, ...] = (),
+    ) -> asyncio.Future[Receipt]: ...
+
+    async def delete(
+        self, key: bytes, *, storage_id: int = 0, write_version: int | None = None
+    ) -> asyncio.Future[Receipt]: ...
+
+    async def flush(self) -> None:
+        """Wait for all that was appended; raises the first failure since the last flush."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class AsyncTopicHandle(Protocol):
+    """One topic, for one event loop.  An append returns when it is durable and ordered."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def versions(self) -> str:
+        """``"log"``: GLSNs are the write versions of keys; ``"explicit"``: writers give them."""
+
+    @property
+    def key_streams(self) -> int:
+        """How many of the first log streams take keys; those added later take none."""
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """The numbers of the topic's log streams; of a served one, as ``position`` found them."""
+
+    @property
+    def high_watermark(self) -> int:
+        """The last GLSN that was issued; of a served topic, when ``position`` asked last."""
+
+    @property
+    def first_available(self) -> int:
+        """The first GLSN that was not trimmed; of a served topic, when ``position`` asked last."""
+
+    async def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        stream: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Append one entry, which stays until it is trimmed; a ``key`` only picks the stream."""
+
+    async def append_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        stream: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Append entries without keys; they get neighbouring GLSNs, all or none."""
+
+    async def put(
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        blobs: tuple[int, ...] = (),
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Set a key.  Compaction keeps the newest write of each key."""
+
+    async def put_batch(
+        self,
+        items: Iterable[tuple[bytes, bytes]],
+        *,
+        storage_id: int = 0,
+        **options: Unpack[AppendOptions],
+    ) -> tuple[Receipt, ...]:
+        """Set many keys at once, all or none; one receipt for each log stream they went to."""
+
+    async def delete(
+        self,
+        key: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Delete a key.  The entry stays until compaction has removed all that is older."""
+
+    async def delete_storage(
+        self,
+        storage_id: int,
+        *,
+        write_version: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> tuple[Receipt, ...]:
+        """Delete all keys of a storage that are older than this; one entry in each log stream."""
+
+    async def write(
+        self, entries: Sequence[Entry], **options: Unpack[AppendOptions]
+    ) -> tuple[Receipt, ...]:
+        """Append entries of any kinds that have keys, all or none."""
+
+    def appender(self, *, bytes_max: int = ...) -> AsyncAppenderHandle:
+        """Append many entries without waiting for each."""
+
+    def read(
+        self, from_glsn: int | None = None, to_glsn: int | None = None, *, limit: int | None = None
+    ) -> AsyncIterator[Record]:
+        """Records from ``from_glsn`` up to, not including, ``to_glsn``, in total order."""
+
+    def read_arrow(
+        self,
+        from_glsn: int | None = None,
+        to_glsn: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        streams: Sequence[int] = (),
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """The entries of a range as Arrow record batches, in total order."""
+
+    def subscribe(
+        self, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> AsyncIterator[Record]:
+        """Records from ``from_glsn`` (default: what comes next) on, waiting for new ones."""
+
+    async def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
+        """The newest record of a key; None if there is none or it was deleted."""
+
+    async def position(self) -> Position:
+        """Where the topic ends now: the GLSN that comes next, with the first and the last one."""
+
+    async def find_end(
+        self, glsn_begin: int, *, records_max: int = 0, bytes_max: int = 0, wait: float = 0.0
+    ) -> Position:
+        """Where to end a read from ``glsn_begin``: at a cut, within the bounds (0: none)."""
+
+    async def find_time(self, timestamp_us: int) -> Position:
+        """The first position from which on no entry is older than ``timestamp_us``."""
+
+    async def stage(self, parts: Sequence[Part]) -> int:
+        """Keep batches until they are published; returns the number to publish them by."""
+
+    async def publish(self, writer: str, batch: int, stages: Sequence[int]) -> Published:
+        """Append what was staged, in this order, once for each writer and batch number."""
+
+    async def discard(self, stages: Sequence[int]) -> None:
+        """Forget what was staged; what was published or forgotten before is no error."""
+
+    async def trim(self, before_glsn: int, *, timeout: float | None = None) -> int:
+        """Forget everything below ``before_glsn``; returns the first available GLSN."""
+
+    async def set_gc_boundary(self, version: int, *, timeout: float | None = None) -> None:
+        """Of each key, keep only the newest write at or below ``version`` and all above it."""
+
+    async def snapshot(self) -> None:
+        """Compute anew what is live, and delete segments that hold nothing live."""
+
+    async def compact(self, *, full: bool = False) -> CompactionResult:
+        """Snapshot, then rewrite what is mostly dead; ``full``: all that has a dead entry."""
+
+    async def rewrite(self, *, entries_max: int = 4096) -> int:
+        """Copy the oldest live keyed entries to the head of the log; returns how many."""
+
+    async def explain(self, key: bytes, *, storage_id: int = 0) -> list[str]:
+        """For every stored write of a key, whether it is kept and why."""
+
+    async def stats(self) -> TopicStats: ...
+
+
+class AsyncLogHandle(AsyncTopicHandle, Protocol):
+    """An open log: a handle for its first topic, and the way to the others."""
+
+    async def create_topic(
+        self, name: str, *, streams: int = 1, versions: str = "log"
+    ) -> AsyncTopicHandle:
+        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version."""
+
+    async def add_streams(self, name: str, count: int) -> AsyncTopicHandle:
+        """Give a topic more log streams; they take entries without keys."""
+
+    async def topic(self, name: str) -> AsyncTopicHandle:
+        """A handle for an existing topic."""
+
+    async def topics(self) -> list[str]: ...
+
+    async def log_stats(self) -> LogStats:
+        """Figures of the whole log."""
+
+    async def close(self) -> None:
+        """Finish what is under way; closing twice is fine."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -1,0 +1,68 @@
+"""How much an appender of a thread has under way: bounded bytes.
+
+F1  no more than ``bytes_max`` is under way, unless one entry alone has more
+F2  the first failure is kept until a flush tells it
+"""
+
+from __future__ import annotations
+
+import threading
+
+from tidelog.errors import BadOption
+
+
+class Flow:
+    """Who brings too much is blocked.
+
+    Nothing waits for ever here, since every append has a deadline of its own.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = checked_bytes(bytes_max)
+        self._bytes = 0
+        self._blocked = 0
+        self._changed = threading.Condition(threading.Lock())
+        self._failure: BaseException | None = None
+
+    def enter(self, size: int) -> None:
+        """Wait for room, and take it."""
+        with self._changed:
+            self._wait_until(max(self._bytes_max - size, 0))
+            self._bytes += size
+
+    def leave(self, size: int, error: BaseException | None) -> None:
+        """An append is through, or failed."""
+        with self._changed:
+            self._bytes -= size
+            self._failure = self._failure or error
+            if self._blocked:
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until nothing is under way; raises the first failure since the last time."""
+        with self._changed:
+            self._wait_until(0)
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def settle(self) -> None:
+        """Wait until nothing is under way, whatever became of it."""
+        with self._changed:
+            self._wait_until(0)
+
+    def _wait_until(self, bytes_left: int) -> None:
+        if self._bytes <= bytes_left:
+            return
+        self._blocked += 1
+        try:
+            self._changed.wait_for(lambda: self._bytes <= bytes_left)
+        finally:
+            self._blocked -= 1
+
+
+def checked_bytes(bytes_max: int) -> int:
+    """A bound that lets something through."""
+    if bytes_max < 1:
+        raise BadOption(f"bytes_max is {bytes_max}, but must be positive")
+    return bytes_max

@@ -1,0 +1,247 @@
+"""The face that every log shows, embedded or served: what to write code against.  No state.
+
+``tidelog.open`` and ``tidelog.connect`` return a ``LogHandle``, their asynchronous twins an
+``AsyncLogHandle``; ``LogHandle.topic`` leads to a ``TopicHandle``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, Unpack
+
+from tidelog.formats.entry import Entry
+from tidelog.interface.appends import AppendOptions, Part
+from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
+from tidelog.interface.positions import Position, Published
+from tidelog.interface.records import Receipt, Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class AppenderHandle(Protocol):
+    """Appends entries without waiting for each.
+
+    Calls return futures for the receipts.  They block only while as many bytes are under way as
+    the appender may have.  Entries of one thread keep their order within a log stream.  Leaving the
+    context flushes.
+    """
+
+    def append(
+        self, value: bytes, *, key: bytes = b"", stream: int | None = None
+    ) -> Future[Receipt]: ...
+
+    def put(
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        blobs: tuple[int, ...] = (),
+    ) -> Future[Receipt]: ...
+
+    def delete(
+        self, key: bytes, *, storage_id: int = 0, write_version: int | None = None
+    ) -> Future[Receipt]: ...
+
+    def flush(self) -> None:
+        """Wait for all that was appended; raises the first failure since the last flush."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class TopicHandle(Protocol):
+    """One topic.  All calls are thread-safe; an append returns when it is durable and ordered."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def versions(self) -> str:
+        """``"log"``: GLSNs are the write versions of keys; ``"explicit"``: writers give them."""
+
+    @property
+    def key_streams(self) -> int:
+        """How many of the first log streams take keys; those added later take none."""
+
+    @property
+    def streams(self) -> tuple[int, ...]:
+        """The numbers of the topic's log streams."""
+
+    @property
+    def high_watermark(self) -> int:
+        """The last GLSN that was issued; 0 before the first append."""
+
+    @property
+    def first_available(self) -> int:
+        """The first GLSN that was not trimmed."""
+
+    def append(
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        stream: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Append one entry, which stays until it is trimmed; a ``key`` only picks the stream."""
+
+    def append_batch(
+        self,
+        values: Sequence[bytes],
+        *,
+        stream: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Append entries without keys; they get neighbouring GLSNs, all or none."""
+
+    def put(
+        self,
+        key: bytes,
+        value: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        blobs: tuple[int, ...] = (),
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Set a key.  Compaction keeps the newest write of each key."""
+
+    def put_batch(
+        self,
+        items: Iterable[tuple[bytes, bytes]],
+        *,
+        storage_id: int = 0,
+        **options: Unpack[AppendOptions],
+    ) -> tuple[Receipt, ...]:
+        """Set many keys at once, all or none; one receipt for each log stream they went to."""
+
+    def delete(
+        self,
+        key: bytes,
+        *,
+        storage_id: int = 0,
+        write_version: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> Receipt:
+        """Delete a key.  The entry stays until compaction has removed all that is older."""
+
+    def delete_storage(
+        self,
+        storage_id: int,
+        *,
+        write_version: int | None = None,
+        **options: Unpack[AppendOptions],
+    ) -> tuple[Receipt, ...]:
+        """Delete all keys of a storage that are older than this; one entry in each log stream."""
+
+    def write(
+        self, entries: Sequence[Entry], **options: Unpack[AppendOptions]
+    ) -> tuple[Receipt, ...]:
+        """Append entries of any kinds that have keys, all or none."""
+
+    def appender(self, *, bytes_max: int = ...) -> AppenderHandle:
+        """Append many entries without waiting for each."""
+
+    def read(
+        self, from_glsn: int | None = None, to_glsn: int | None = None, *, limit: int | None = None
+    ) -> Iterator[Record]:
+        """Records from ``from_glsn`` up to, not including, ``to_glsn``, in total order."""
+
+    def read_arrow(
+        self,
+        from_glsn: int | None = None,
+        to_glsn: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        streams: Sequence[int] = (),
+    ) -> Iterator[pa.RecordBatch]:
+        """The entries of a range as Arrow record batches, in total order."""
+
+    def subscribe(
+        self, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> Iterator[Record]:
+        """Records from ``from_glsn`` (default: what comes next) on, waiting for new ones."""
+
+    def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
+        """The newest record of a key; None if there is none or it was deleted."""
+
+    def position(self) -> Position:
+        """Where the topic ends now: the GLSN that comes next, with the first and the last one."""
+
+    def find_end(
+        self, glsn_begin: int, *, records_max: int = 0, bytes_max: int = 0, wait: float = 0.0
+    ) -> Position:
+        """Where to end a read from ``glsn_begin``: at a cut, within the bounds (0: none)."""
+
+    def find_time(self, timestamp_us: int) -> Position:
+        """The first position from which on no entry is older than ``timestamp_us``."""
+
+    def stage(self, parts: Sequence[Part]) -> int:
+        """Keep batches until they are published; returns the number to publish them by."""
+
+    def publish(self, writer: str, batch: int, stages: Sequence[int]) -> Published:
+        """Append what was staged, in this order, once for each writer and batch number."""
+
+    def discard(self, stages: Sequence[int]) -> None:
+        """Forget what was staged; what was published or forgotten before is no error."""
+
+    def trim(self, before_glsn: int, *, timeout: float | None = None) -> int:
+        """Forget everything below ``before_glsn``; returns the first available GLSN."""
+
+    def set_gc_boundary(self, version: int, *, timeout: float | None = None) -> None:
+        """Of each key, keep only the newest write at or below ``version`` and all above it."""
+
+    def snapshot(self) -> None:
+        """Compute anew what is live, and delete segments that hold nothing live."""
+
+    def compact(self, *, full: bool = False) -> CompactionResult:
+        """Snapshot, then rewrite what is mostly dead; ``full``: all that has a dead entry."""
+
+    def rewrite(self, *, entries_max: int = 4096) -> int:
+        """Copy the oldest live keyed entries to the head of the log; returns how many."""
+
+    def explain(self, key: bytes, *, storage_id: int = 0) -> list[str]:
+        """For every stored write of a key, whether it is kept and why."""
+
+    def stats(self) -> TopicStats: ...
+
+
+class LogHandle(TopicHandle, Protocol):
+    """An open log: a handle for its first topic, and the way to the others."""
+
+    def create_topic(self, name: str, *, streams: int = 1, versions: str = "log") -> TopicHandle:
+        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version."""
+
+    def add_streams(self, name: str, count: int) -> TopicHandle:
+        """Give a topic more log streams; they take entries without keys."""
+
+    def topic(self, name: str) -> TopicHandle:
+        """A handle for an existing topic."""
+
+    def topics(self) -> list[str]: ...
+
+    def log_stats(self) -> LogStats:
+        """Figures of the whole log."""
+
+    def close(self) -> None:
+        """Finish what is under way; closing twice is fine."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
