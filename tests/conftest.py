@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tidelog.net import loops
+
 FD_DIRECTORY = Path("/proc/self/fd")
 THREAD_END_SECONDS = 2.0
 """A thread that was told to stop may need a moment to end."""
@@ -57,6 +59,12 @@ def _interruptible_children() -> None:
         and threading.current_thread() is threading.main_thread()
     ):
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _fast_loop_is_warm() -> None:
+    """The first loop of uvloop opens a pipe for the whole process, which is no leak of a test."""
+    loops.new_loop().close()
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""A served node: an embedded engine behind sockets."""
