@@ -7,27 +7,38 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import LogError
 
 if TYPE_CHECKING:
+    from tidelog.client.blocking import RemoteLog, RemoteTopic
+    from tidelog.client.blocking import connect_log as connect
+    from tidelog.client.log import AsyncRemoteLog
+    from tidelog.client.log import connect_async_log as connect_async
+    from tidelog.client.topic import AsyncRemoteTopic
     from tidelog.embedded.async_log import AsyncLog, AsyncTopic
     from tidelog.embedded.async_log import open_async_log as open_async
     from tidelog.embedded.log import Log
     from tidelog.embedded.log import open_log as open
     from tidelog.embedded.options import Options
-    from tidelog.embedded.records import Ack, Receipt, Record
     from tidelog.embedded.topic import Topic
     from tidelog.formats.entry import Entry, Kind
+    from tidelog.interface.records import Ack, Receipt, Record
 
 __version__ = "0.1.0"
 
 _PLACES = {
+    "connect": ("tidelog.client.blocking", "connect_log"),
+    "connect_async": ("tidelog.client.log", "connect_async_log"),
+    "RemoteLog": ("tidelog.client.blocking", "RemoteLog"),
+    "RemoteTopic": ("tidelog.client.blocking", "RemoteTopic"),
+    "AsyncRemoteLog": ("tidelog.client.log", "AsyncRemoteLog"),
+    "AsyncRemoteTopic": ("tidelog.client.topic", "AsyncRemoteTopic"),
     "open": ("tidelog.embedded.log", "open_log"),
     "open_async": ("tidelog.embedded.async_log", "open_async_log"),
     "Log": ("tidelog.embedded.log", "Log"),
     "AsyncLog": ("tidelog.embedded.async_log", "AsyncLog"),
     "AsyncTopic": ("tidelog.embedded.async_log", "AsyncTopic"),
     "Options": ("tidelog.embedded.options", "Options"),
-    "Ack": ("tidelog.embedded.records", "Ack"),
-    "Receipt": ("tidelog.embedded.records", "Receipt"),
-    "Record": ("tidelog.embedded.records", "Record"),
+    "Ack": ("tidelog.interface.records", "Ack"),
+    "Receipt": ("tidelog.interface.records", "Receipt"),
+    "Record": ("tidelog.interface.records", "Record"),
     "Topic": ("tidelog.embedded.topic", "Topic"),
     "Entry": ("tidelog.formats.entry", "Entry"),
     "Kind": ("tidelog.formats.entry", "Kind"),
@@ -36,6 +47,8 @@ _PLACES = {
 __all__ = [
     "Ack",
     "AsyncLog",
+    "AsyncRemoteLog",
+    "AsyncRemoteTopic",
     "AsyncTopic",
     "Entry",
     "Kind",
@@ -44,7 +57,11 @@ __all__ = [
     "Options",
     "Receipt",
     "Record",
+    "RemoteLog",
+    "RemoteTopic",
     "Topic",
+    "connect",
+    "connect_async",
     "open",
     "open_async",
 ]

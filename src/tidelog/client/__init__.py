@@ -1,0 +1,1 @@
+"""A log that a node serves, as if it were here."""

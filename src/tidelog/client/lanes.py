@@ -1,0 +1,266 @@
+"""A lane: the appends of one client to one log stream, numbered so that a retry is harmless.
+
+A lane is one producer of the log.  Appends queue up while earlier ones are under way; the next
+shipment is what is queued then, so there is no timer and a lone append is never held back.  No
+I/O and no clock: whoever owns a lane sends what ``next_shipment`` gives and tells it of answers.
+
+  N1  sequences ascend, and a shipment keeps its own through all of its tries
+  N2  at most ``PRODUCER_WINDOW`` shipments are under way: what is sent again is still known to
+      the log, which then answers with the first try's places
+  N3  shipments are sent, and sent again, in the order of their sequences
+  N4  every ticket is settled exactly once
+  N5  a ticket that was never in a shipment certainly had no effect
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from tidelog.errors import Busy, LogError, ProducerConflict
+from tidelog.formats.batch import BatchBody, encode_entries, encode_values
+from tidelog.formats.entry import Entry, Kind
+from tidelog.interface.appends import Part
+from tidelog.interface.records import Receipt
+from tidelog.invariants import check
+from tidelog.limits import MIB, PRODUCER_WINDOW
+
+SHIPMENT_BYTES: Final = MIB
+"""About what single appends are gathered up to."""
+SHIPMENT_ENTRIES: Final = 16 * 1024
+ENTRY_OVERHEAD: Final = 64
+"""What an entry weighs besides its key and value."""
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Waiter(Protocol[T_contra]):
+    """Whoever waits for a ticket: a future of asyncio or of a thread."""
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: T_contra, /) -> None: ...
+
+    def set_exception(self, exception: BaseException, /) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Single:
+    """One entry, which may share a batch with others."""
+
+    waiter: Waiter[Receipt]
+    size: int
+    deadline: float
+    value: bytes
+    entry: Entry | None = None
+    """The whole entry, if it is more than a value."""
+    settled: bool = field(default=False, init=False)
+    inside: bool = field(default=False, init=False)
+    """Whether its owner counts its bytes."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether it may be refused only together with all others of its batch.
+
+        A write version may be too old for the log; that must not refuse a neighbour's entry.
+        """
+        return self.entry is None or self.entry.write_version is None
+
+
+@dataclass(slots=True, eq=False)
+class Whole:
+    """Encoded batches that go by themselves, one for each log stream."""
+
+    waiter: Waiter[tuple[Receipt, ...]]
+    size: int
+    deadline: float
+    parts: Sequence[Part]
+    settled: bool = field(default=False, init=False)
+    inside: bool = field(default=False, init=False)
+    """Whether its owner counts its bytes."""
+
+
+Ticket: TypeAlias = Single | Whole
+"""One caller's append on its way."""
+
+
+@dataclass(slots=True, eq=False)
+class Shipment:
+    """What one request carries."""
+
+    sequence: int
+    parts: Sequence[Part]
+    tickets: Sequence[Single] | Whole
+    deadline: float
+    tries: int = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether anybody still waits for it."""
+        return not all(ticket.settled for ticket in self.each())
+
+    def each(self) -> Iterator[Ticket]:
+        yield from (self.tickets,) if isinstance(self.tickets, Whole) else self.tickets
+
+
+class Lane:
+    """``stream`` is where single entries go; -1 for a lane of appends to several log streams."""
+
+    def __init__(
+        self, topic: str, stream: int, producer: int, *, window: int = PRODUCER_WINDOW
+    ) -> None:
+        check(producer > 0, "N1: a lane is a producer")
+        self.topic: Final = topic
+        self.stream: Final = stream
+        self.producer: Final = producer
+        self._window = window
+        self._sequence = 0
+        self._queue: deque[Ticket] = deque()
+        self._under_way: dict[int, Shipment] = {}
+        self._again: deque[int] = deque()
+        """Sequences of the shipments that have to be sent again."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits for anything."""
+        return next(self.tickets(), None) is None
+
+    def offer(self, ticket: Ticket) -> None:
+        """Take in an append; it goes behind all that came before it."""
+        self._queue.append(ticket)
+
+    # -- what to send -------------------------------------------------------------------------
+
+    def next_shipment(self, now_us: int) -> Shipment | None:
+        """What to send now; None when there is nothing, or too much under way."""
+        while self._again:
+            again = self._under_way[self._again.popleft()]
+            if again.alive:
+                return self._send(again)
+            del self._under_way[again.sequence]
+        self._skip_settled()
+        if not self._queue or len(self._under_way) >= self._window:
+            return None
+        first = self._queue[0]
+        if isinstance(first, Whole):
+            self._queue.popleft()
+            return self._send(self._add(first.parts, first, first.deadline))
+        tickets = self._gather(first)
+        part = Part(self.stream, _encode(tickets, now_us), _version_of(first))
+        return self._send(self._add((part,), tickets, max(t.deadline for t in tickets)))
+
+    def _gather(self, first: Single) -> list[Single]:
+        """The singles at the front of the queue that go into one batch."""
+        queue, tickets, size = self._queue, [first], first.size
+        queue.popleft()
+        if not first.shares:
+            return tickets
+        while queue and size < SHIPMENT_BYTES and len(tickets) < SHIPMENT_ENTRIES:
+            ticket = queue[0]
+            if not ticket.settled:
+                if isinstance(ticket, Whole) or not ticket.shares:
+                    break
+                size += ticket.size
+                tickets.append(ticket)
+            queue.popleft()
+        return tickets
+
+    def _add(
+        self, parts: Sequence[Part], tickets: Sequence[Single] | Whole, deadline: float
+    ) -> Shipment:
+        self._sequence += 1
+        shipment = Shipment(self._sequence, parts, tickets, deadline)
+        self._under_way[shipment.sequence] = shipment
+        check(len(self._under_way) <= self._window, "N2: too many shipments under way")
+        return shipment
+
+    def _send(self, shipment: Shipment) -> Shipment:
+        shipment.tries += 1
+        return shipment
+
+    def _skip_settled(self) -> None:
+        while self._queue and self._queue[0].settled:
+            self._queue.popleft()
+
+    # -- what became of it --------------------------------------------------------------------
+
+    def answered(self, sequence: int, receipts: Sequence[Receipt]) -> int:
+        """A shipment is in the log; returns how many bytes are settled."""
+        shipment = self._under_way.pop(sequence, None)
+        if shipment is None:
+            return 0
+        tickets = shipment.tickets
+        if isinstance(tickets, Whole):
+            return _settle(tickets, lambda: tickets.waiter.set_result(tuple(receipts)))
+        settled = 0
+        first = receipts[0]
+        for offset, ticket in enumerate(tickets):
+            if ticket.settled:
+                continue
+            ticket.settled = True
+            settled += ticket.size
+            if not ticket.waiter.done():
+                glsn = first.glsn + offset if first.glsn else 0
+                ticket.waiter.set_result(
+                    Receipt(first.topic, first.stream, glsn, first.llsn + offset)
+                )
+        return settled
+
+    def refused(self, sequence: int, error: Callable[[], LogError]) -> int:
+        """A shipment was refused; ``error`` makes one for each of those who wait."""
+        shipment = self._under_way.pop(sequence, None)
+        if shipment is None:
+            return 0
+        if shipment.tries > 1 and isinstance(error(), ProducerConflict):
+            # Had it been appended, N2 says that the log would know; later ones passed it by.
+            error = _refused_before
+        return sum([fail(ticket, error()) for ticket in shipment.each()])
+
+    def lost(self) -> None:
+        """The connection is gone: what is under way has to be sent again, unless nobody waits."""
+        self._again = deque(self._under_way)
+
+    # -- giving up ----------------------------------------------------------------------------
+
+    def tickets(self) -> Iterator[tuple[Ticket, bool]]:
+        """All that is not settled, and whether it was sent."""
+        for shipment in self._under_way.values():
+            yield from ((ticket, True) for ticket in shipment.each() if not ticket.settled)
+        yield from ((ticket, False) for ticket in self._queue if not ticket.settled)
+
+
+def fail(ticket: Ticket, error: LogError) -> int:
+    """Settle a ticket with an error; returns its bytes."""
+    return _settle(ticket, lambda: ticket.waiter.set_exception(error))
+
+
+def _settle(ticket: Ticket, tell: Callable[[], None]) -> int:
+    if ticket.settled:
+        return 0
+    ticket.settled = True
+    if not ticket.waiter.done():
+        tell()
+    return ticket.size
+
+
+def _encode(tickets: Sequence[Single], now_us: int) -> BatchBody:
+    if all(ticket.entry is None for ticket in tickets):
+        return encode_values([ticket.value for ticket in tickets], timestamp_us=now_us)
+    return encode_entries([_entry_of(ticket, now_us) for ticket in tickets])
+
+
+def _entry_of(ticket: Single, now_us: int) -> Entry:
+    entry = ticket.entry
+    if entry is None:
+        return Entry(Kind.APPEND, ticket.value, timestamp_us=now_us)
+    return entry if entry.timestamp_us else entry.at(now_us)
+
+
+def _version_of(ticket: Single) -> int | None:
+    return ticket.entry.write_version if ticket.entry is not None else None
+
+
+def _refused_before() -> LogError:
+    return Busy("the append was refused when the connection broke: try again")

@@ -1,0 +1,153 @@
+"""``tidelog.connect_async``: a served log for asyncio, with the names of an embedded one."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from tidelog.client.channel import Channel, Reconnect
+from tidelog.client.session import Session
+from tidelog.client.topic import AsyncRemoteTopic
+from tidelog.errors import BadOption, ConnectionLost, TopicExists, UnknownTopic
+from tidelog.formats.messages import (
+    AddStreams,
+    CreateTopic,
+    Figures,
+    ListTopics,
+    LogFigures,
+    TopicDescription,
+    TopicNames,
+)
+from tidelog.interface.figures import LogStats
+from tidelog.net.endpoint import LogUrl, parse_url
+
+DEFAULT_TOPIC: Final = "default"
+DEFAULT_TIMEOUT: Final = 60.0
+CONNECT_SECONDS: Final = 10.0
+"""A log that cannot be reached at all is told soon; one that was lost is worth more patience."""
+CLIENT: Final = "tidelog-python"
+
+
+class AsyncRemoteLog(AsyncRemoteTopic):
+    """A connected log: a handle for its first topic, and the way to the others.
+
+    Close it, or use it as a context manager.
+    """
+
+    def __init__(self, session: Session, described: TopicDescription) -> None:
+        super().__init__(session, described)
+        self.session: Final = session
+
+    @property
+    def log_id(self) -> bytes:
+        """Which log this is; ``connect`` can insist on it."""
+        return self.session.channel.log_id
+
+    async def create_topic(
+        self, name: str, *, streams: int = 1, versions: str = "log"
+    ) -> AsyncRemoteTopic:
+        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version."""
+        described = await create_topic(self.session, name, streams, versions)
+        return AsyncRemoteTopic(self.session, described)
+
+    async def add_streams(self, name: str, count: int) -> AsyncRemoteTopic:
+        """Give a topic more log streams; they take entries without keys.
+
+        Not repeated when the connection breaks, for nobody could tell once from twice.
+        """
+        if count < 1:
+            raise BadOption(f"at least one log stream is added, not {count}")
+        request = AddStreams(name, count)
+        described = await self.session.ask(request, TopicDescription, repeat=False)
+        if name == self.name:
+            self._learn(described)
+        return AsyncRemoteTopic(self.session, described)
+
+    async def topic(self, name: str) -> AsyncRemoteTopic:
+        """A handle for an existing topic."""
+        return AsyncRemoteTopic(self.session, await self.session.describe(name))
+
+    async def topics(self) -> list[str]:
+        return sorted((await self.session.ask(ListTopics(), TopicNames)).names)
+
+    async def log_stats(self) -> LogStats:
+        """Figures of the whole log."""
+        answer = await self.session.ask(LogFigures(), Figures)
+        return msgspec.json.decode(answer.json, type=LogStats)
+
+    async def close(self) -> None:
+        """Let appends under way arrive, and hang up; closing twice is fine."""
+        await self.session.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+
+async def create_topic(
+    session: Session, name: str, streams: int, versions: str
+) -> TopicDescription:
+    """Create a topic, once, whatever becomes of the connection."""
+    if streams < 1:
+        raise BadOption(f"a topic has at least one log stream, not {streams}")
+    request = CreateTopic(name, streams, versions)
+    try:
+        return await session.ask(request, TopicDescription, repeat=False)
+    except ConnectionLost:
+        pass
+    # Whether it is there by now is not known.  If it is, and is what was asked for, then this
+    # call made it as far as anybody can tell.
+    try:
+        return await session.ask(request, TopicDescription)
+    except TopicExists:
+        described = await session.describe(name)
+        if len(described.streams) != streams or described.versions != versions:
+            raise
+        return described
+
+
+async def connect_async_log(
+    url: str,
+    *,
+    topic: str | None = None,
+    create: bool = False,
+    streams: int = 1,
+    versions: str = "log",
+    timeout: float = DEFAULT_TIMEOUT,
+    log_id: bytes = b"",
+    reconnect: Reconnect | None = None,
+) -> AsyncRemoteLog:
+    """Connect to a served log, for asyncio; the arguments are those of ``tidelog.connect``."""
+    place = parse_url(url)
+    name = topic_of(place, topic)
+    if not timeout > 0:
+        raise BadOption(f"timeout is {timeout}, but must be positive")
+    channel = Channel(place.endpoints, client=CLIENT, log_id=log_id, reconnect=reconnect)
+    session = Session(channel, timeout=timeout)
+    try:
+        try:
+            described = await session.describe(name, seconds=min(timeout, CONNECT_SECONDS))
+        except UnknownTopic as error:
+            if not create:
+                raise UnknownTopic(f"{error}; create=True makes it") from None
+            described = await create_topic(session, name or DEFAULT_TOPIC, streams, versions)
+        return AsyncRemoteLog(session, described)
+    except BaseException:
+        await session.close()
+        raise
+
+
+def topic_of(place: LogUrl, topic: str | None) -> str:
+    """The topic that is meant: given by name or in the URL; empty stands for the log's first."""
+    if topic is not None and place.topic and topic != place.topic:
+        raise BadOption(f"the URL names topic {place.topic!r}, the argument {topic!r}: give one")
+    return topic or place.topic

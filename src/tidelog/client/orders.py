@@ -1,0 +1,101 @@
+"""What a call wants to have appended, before anybody waits for it.  For any thread.
+
+One entry is kept as it is, so that it can share a batch with others.  All else is encoded at once,
+in the caller's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from tidelog.client.lanes import ENTRY_OVERHEAD
+from tidelog.errors import BadEntry, BatchTooLarge
+from tidelog.formats.batch import HEADER_BYTES
+from tidelog.formats.entry import Entry, Kind, check_entry, value_too_large
+from tidelog.formats.manifest import TopicManifest
+from tidelog.interface.appends import Append, AppendOptions, Appends, Part
+from tidelog.limits import ATTACHMENT_BYTES_MAX, VALUE_BYTES_MAX
+
+SEVERAL_STREAMS: Final = -1
+"""The lane of appends to several log streams"""
+
+
+@dataclass(frozen=True, slots=True)
+class OneEntry:
+    """A checked entry for a log stream."""
+
+    stream: int
+    size: int
+    value: bytes
+    entry: Entry | None = None
+    """The whole entry, if it is more than a value."""
+
+
+Order: TypeAlias = OneEntry | Append
+
+
+class Orders:
+    """The orders for one topic."""
+
+    def __init__(self, manifest: Callable[[], TopicManifest]) -> None:
+        self.many: Final = Appends(manifest)
+
+    def append(self, value: bytes, key: bytes, stream: int | None, options: AppendOptions) -> Order:
+        if _is_numbered(options):
+            return self.many.append(value, key, stream, options)
+        return self.one_append(value, key, stream)
+
+    def write(self, entry: Entry, options: AppendOptions) -> Order:
+        if _is_numbered(options):
+            return self.many.write([entry], options)
+        return self.one_write(entry)
+
+    def one_append(self, value: bytes, key: bytes, stream: int | None) -> OneEntry:
+        value = _as_bytes(value)
+        place = self.many.place(stream, key, {})
+        if key:
+            return self._one(place, Entry(Kind.APPEND, value, key))
+        if len(value) > VALUE_BYTES_MAX:
+            raise value_too_large(len(value))
+        return OneEntry(place, ENTRY_OVERHEAD + len(value), value)
+
+    def one_write(self, entry: Entry) -> OneEntry:
+        check_entry(entry)
+        self.many.check_version(entry)
+        return self._one(self.many.place(None, entry.key, {}), entry)
+
+    def _one(self, stream: int, entry: Entry) -> OneEntry:
+        check_entry(entry)
+        size = ENTRY_OVERHEAD + len(entry.key) + len(entry.value) + 8 * len(entry.blobs)
+        return OneEntry(stream, size, entry.value, entry)
+
+
+def _as_bytes(value: bytes | bytearray | memoryview) -> bytes:
+    if type(value) is bytes:
+        return value
+    try:
+        return memoryview(value).tobytes()
+    except TypeError:
+        raise BadEntry(f"the value is a {type(value).__name__}: encode it to bytes") from None
+
+
+def _is_numbered(options: AppendOptions) -> bool:
+    """Whether the caller is a producer that numbers its appends itself."""
+    return bool(options) and ("producer" in options or "sequence" in options)
+
+
+def lane_of(parts: Sequence[Part]) -> int:
+    """The log stream of an append, if there is but one."""
+    return parts[0].stream if len(parts) == 1 else SEVERAL_STREAMS
+
+
+def checked_size(parts: Sequence[Part]) -> int:
+    """The bytes of an append; raises if a frame cannot hold them."""
+    size = sum([HEADER_BYTES + len(part.body.data) for part in parts])
+    if size > ATTACHMENT_BYTES_MAX:
+        raise BatchTooLarge(
+            f"the append has {size} bytes, the limit is {ATTACHMENT_BYTES_MAX}: send it in parts"
+        )
+    return size

@@ -1,0 +1,161 @@
+"""Reads a served topic page by page: bounded memory, nothing twice, nothing left out.
+
+R1  a page holds all entries of its range of GLSNs, and the next one begins where it ends; so
+    a reader that lost its connection goes on at its position
+R2  at most one page is shown and one is fetched ahead
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Final, TypeAlias
+
+from tidelog.client.channel import Channel
+from tidelog.client.link import Reply
+from tidelog.errors import BadFrame, CorruptData, OutOfRange
+from tidelog.formats.batch import decode_batch
+from tidelog.formats.batch_slice import BatchSlice
+from tidelog.formats.glsn_runs import GlsnRuns
+from tidelog.formats.messages import Page, PieceHeader, ReadPage
+from tidelog.interface.records import Record, records_of
+
+StreamSlice: TypeAlias = tuple[int, BatchSlice]
+"""The number of a log stream and some of its entries."""
+
+WAIT_SECONDS: Final = 20.0
+"""How long one request waits at the end of a log; then another one goes on."""
+_POSITION: Final = attrgetter("glsn")
+
+
+class PageReader:
+    """The pages of ``[begin, end)``; without an end it never comes to one."""
+
+    def __init__(
+        self,
+        channel: Channel,
+        topic: str,
+        begin: int,
+        end: int | None,
+        *,
+        seconds: float,
+        streams: Sequence[int] = (),
+        bytes_max: int = 0,
+    ) -> None:
+        self._channel = channel
+        self._topic = topic
+        self._position = begin
+        self._end = end
+        self._seconds = seconds
+        self._streams = tuple(streams)
+        self._bytes_max = bytes_max
+        self._ahead: asyncio.Task[Reply] | None = None
+
+    async def next_page(self) -> Reply | None:
+        """The next page that has entries; None at the end.  ``slices_of`` unpacks it."""
+        while self._end is None or self._position < self._end:
+            reply = await self._fetch()
+            page = _page_in(reply)
+            self._advance(page)
+            if page.pieces:
+                if self._position <= min(page.high_watermark, (self._end or 1 << 63) - 1):
+                    self._ahead = asyncio.create_task(self._ask(0.0))
+                return reply
+        return None
+
+    async def wait_page(self, timeout: float | None) -> Reply | None:
+        """The next page, even if it has yet to come; None after ``timeout`` seconds without."""
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + timeout
+        while True:
+            wait = WAIT_SECONDS
+            if until is not None:
+                wait = min(max(until - loop.time(), 0.0), wait)
+            reply = await self._fetch(wait)
+            page = _page_in(reply)
+            came = page.glsn_end > self._position
+            self._advance(page)
+            if page.pieces:
+                if self._position <= page.high_watermark:
+                    self._ahead = asyncio.create_task(self._ask(0.0))
+                return reply
+            if not came and until is not None and loop.time() >= until:
+                return None
+
+    def close(self) -> None:
+        """Give up what was fetched ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and not ahead.cancel() and not ahead.cancelled():
+            ahead.exception()  # Looked at, so that nobody complains about it.
+
+    async def _fetch(self, wait: float = 0.0) -> Reply:
+        ahead = self._ahead
+        if ahead is None:
+            return await self._ask(wait)
+        try:
+            return await ahead
+        finally:
+            if ahead.done():
+                self._ahead = None
+
+    async def _ask(self, wait: float) -> Reply:
+        request = ReadPage(
+            self._topic,
+            self._position,
+            self._end or 0,
+            self._streams,
+            self._bytes_max,
+            int(wait * 1000),
+        )
+        return await self._channel.ask(request, seconds=self._seconds + wait, waits=wait > 0)
+
+    def _advance(self, page: Page) -> None:
+        """R1, checked: a page that begins elsewhere would be a gap or a double."""
+        if page.glsn_begin != self._position or page.glsn_end < page.glsn_begin:
+            raise BadFrame(
+                f"a page [{page.glsn_begin}, {page.glsn_end}) came instead of one from "
+                f"{self._position} on"
+            )
+        if page.glsn_end == page.glsn_begin and self._end is not None:
+            raise OutOfRange(
+                f"topic {self._topic!r} has not reached GLSN {self._end - 1}: it ends at "
+                f"{page.high_watermark}"
+            )
+        self._position = page.glsn_end
+
+
+def slices_of(reply: Reply) -> list[StreamSlice]:
+    """The pieces of a page; CorruptData if a batch does not match its checksum."""
+    page = _page_in(reply)
+    offset, slices = 0, []
+    for piece in page.pieces:
+        slices.append((piece.stream, _slice(piece, reply.attachment, offset)))
+        offset += piece.length
+    return slices
+
+
+def records_in(slices: Iterable[StreamSlice]) -> list[Record]:
+    """The records of a page in total order."""
+    records = list(chain.from_iterable(records_of(stream, piece) for stream, piece in slices))
+    # Each piece ascends, and sorting notices that.
+    records.sort(key=_POSITION)
+    return records
+
+
+def _page_in(reply: Reply) -> Page:
+    if not isinstance(reply.answer, Page):
+        raise BadFrame(f"a node answered a read with {type(reply.answer).__name__}")
+    return reply.answer
+
+
+def _slice(piece: PieceHeader, attachment: memoryview, offset: int) -> BatchSlice:
+    batch = decode_batch(attachment[offset : offset + piece.length])
+    if not piece.begin <= piece.end <= batch.count:
+        raise BadFrame(f"entries [{piece.begin}, {piece.end}) of a batch of {batch.count}")
+    runs = GlsnRuns.from_columns(*zip(*piece.runs, strict=True)) if piece.runs else GlsnRuns()
+    found = BatchSlice(batch, piece.begin, piece.end, runs)
+    if len(glsns := found.glsns()) != piece.end - piece.begin or 0 in glsns:
+        raise CorruptData("a page has entries without GLSNs")
+    return found
