@@ -131,7 +131,7 @@ def test_every_error_has_its_exit_code() -> None:
 
     assert codes[ExitCode.DAMAGED] == {"CorruptData", "UnsupportedVersion"}
     assert codes[ExitCode.LOCKED] == {"LogLocked"}
-    assert codes[ExitCode.BUSY] == {"Busy", "DeadlineExceeded"}
+    assert codes[ExitCode.BUSY] == {"Busy", "ConnectionLost", "DeadlineExceeded", "Unreachable"}
     assert codes[ExitCode.NOT_FOUND] == {
         "NotALog", "OutOfRange", "Trimmed", "UnknownStream", "UnknownTopic"
     }  # fmt: skip

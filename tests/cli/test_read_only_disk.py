@@ -9,8 +9,7 @@ import pytest
 import tidelog
 from tests.cli.running import SMALL, keyed_log, segments_of
 from tidelog.cli.read_only_disk import ReadOnlyDisk
-from tidelog.cli.session import marks_of, opened_for_reading, reading
-from tidelog.embedded.engine import Engine
+from tidelog.cli.session import Session, marks_of, opened_for_reading, reading
 from tidelog.embedded.topic import Topic
 from tidelog.errors import CorruptData, ReadOnly
 from tidelog.storage.os_vfs import OsVfs
@@ -105,14 +104,14 @@ def test_work_is_repeated_only_while_files_change(tmp_path: Path) -> None:
     keyed_log(data)
     looks: list[int] = []
 
-    def unlucky(engine: Engine) -> int:
+    def unlucky(session: Session) -> int:
         looks.append(1)
         if len(looks) < 3:
             (data / "other").write_bytes(b"x" * len(looks))
             raise CorruptData("a file was swapped")
         return len(looks)
 
-    def broken(engine: Engine) -> int:
+    def broken(session: Session) -> int:
         looks.append(1)
         raise CorruptData("a file is damaged")
 

@@ -64,18 +64,17 @@ def command(
         raise click.UsageError("--producer and --key-separator must not be empty.")
     from tidelog.cli.append_load import Load, load_lines
     from tidelog.cli.session import writing
-    from tidelog.embedded.topic import Topic
     from tidelog.errors import UnknownTopic
 
-    with writing(data, wait=wait, create=not no_create) as engine:
+    with writing(data, wait=wait, create=not no_create) as session:
         try:
-            manifest = engine.find_topic(topic)
+            handle = session.topic(topic)
         except UnknownTopic:
             if no_create:
                 raise
-            manifest = engine.create_topic(topic, streams=1, versions="log")
-        mode = _mode(jsonl, key_separator, delete, log_versions=manifest.versions == "log")
-        load = Load(Topic(engine, topic), producer or "", sequence_start or 1, resume)
+            handle = session.create_topic(topic)
+        mode = _mode(jsonl, key_separator, delete, log_versions=handle.versions == "log")
+        load = Load(handle, producer or "", sequence_start or 1, resume)
         load_lines(load, mode, cast("Input", sys.stdin.buffer), batch)
     _print(load.summary(), output)
 

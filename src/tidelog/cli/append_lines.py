@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
-from tidelog.embedded.appends import AppendOptions
-from tidelog.embedded.records import Receipt
-from tidelog.embedded.topic import Topic
 from tidelog.errors import BadEntry
 from tidelog.formats.entry import Entry, Kind, check_entry
+from tidelog.interface.appends import AppendOptions
+from tidelog.interface.handles import TopicHandle
+from tidelog.interface.records import Receipt
 from tidelog.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 
 ItemT = TypeVar("ItemT")
@@ -48,7 +48,7 @@ class LineMode(Protocol[ItemT]):
         ...
 
     def send(
-        self, topic: Topic, items: Sequence[ItemT], **options: Unpack[AppendOptions]
+        self, topic: TopicHandle, items: Sequence[ItemT], **options: Unpack[AppendOptions]
     ) -> Sequence[Receipt]: ...
 
     def check(self, item: ItemT) -> None:
@@ -68,7 +68,7 @@ class ValueLines:
         yield items
 
     def send(
-        self, topic: Topic, items: Sequence[bytes], **options: Unpack[AppendOptions]
+        self, topic: TopicHandle, items: Sequence[bytes], **options: Unpack[AppendOptions]
     ) -> Sequence[Receipt]:
         return (topic.append_batch(items, **options),)
 
@@ -98,7 +98,10 @@ class PutLines:
         yield items
 
     def send(
-        self, topic: Topic, items: Sequence[tuple[bytes, bytes]], **options: Unpack[AppendOptions]
+        self,
+        topic: TopicHandle,
+        items: Sequence[tuple[bytes, bytes]],
+        **options: Unpack[AppendOptions],
     ) -> Sequence[Receipt]:
         return topic.put_batch(items, **options)
 
@@ -120,7 +123,7 @@ class DeleteLines:
         yield items
 
     def send(
-        self, topic: Topic, items: Sequence[bytes], **options: Unpack[AppendOptions]
+        self, topic: TopicHandle, items: Sequence[bytes], **options: Unpack[AppendOptions]
     ) -> Sequence[Receipt]:
         return topic.write([Entry(Kind.DELETE, b"", key) for key in items], **options)
 
@@ -182,7 +185,7 @@ class JsonLines:
             yield [entry for _, entry in run]
 
     def send(
-        self, topic: Topic, items: Sequence[Entry], **options: Unpack[AppendOptions]
+        self, topic: TopicHandle, items: Sequence[Entry], **options: Unpack[AppendOptions]
     ) -> Sequence[Receipt]:
         first = items[0]
         if first.key:

@@ -19,10 +19,10 @@ from tidelog.cli.append_lines import ItemT, LineMode
 from tidelog.cli.failures import Failure, code_of
 from tidelog.cli.interrupts import Interrupts
 from tidelog.cli.progress import Progress
-from tidelog.embedded.appends import AppendOptions
-from tidelog.embedded.records import Receipt
-from tidelog.embedded.topic import Topic
 from tidelog.errors import BadEntry, LogError, ProducerConflict
+from tidelog.interface.appends import AppendOptions
+from tidelog.interface.handles import TopicHandle
+from tidelog.interface.records import Receipt
 from tidelog.limits import MIB
 
 BATCH_BYTES: Final = 8 * MIB
@@ -37,7 +37,7 @@ class LineTooLong(Exception):
 class Load:
     """One load; counts what became of the lines."""
 
-    topic: Topic
+    topic: TopicHandle
     producer: str
     sequence: int
     """The producer's number of the next append."""

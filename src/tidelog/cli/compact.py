@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import click
 
 from tidelog.cli.failures import ExitCode, Failure
@@ -16,9 +14,6 @@ from tidelog.cli.options import (
     write_options,
 )
 
-if TYPE_CHECKING:
-    from tidelog.embedded.engine import Engine
-
 
 @click.group("compact")
 def command() -> None:
@@ -30,10 +25,12 @@ def command() -> None:
 @topic_option
 def status(data: str, topic: str, output: str) -> None:
     """Show live and dead bytes of each log stream, and what a run would do."""
+    from tidelog.cli.figures import compaction_fields
     from tidelog.cli.output import Size, print_json, print_table
     from tidelog.cli.session import reading
 
-    streams = reading(data, lambda engine: _status(engine, topic))
+    stats = reading(data, lambda session: session.topic(topic).stats())
+    streams = [compaction_fields(stream) for stream in stats.streams]
     if output == "json":
         print_json({"topic": topic, "streams": streams})
         return
@@ -65,12 +62,6 @@ def status(data: str, topic: str, output: str) -> None:
         )
 
 
-def _status(engine: Engine, topic: str) -> list[dict[str, Any]]:
-    from tidelog.cli.figures import compaction_fields
-
-    return [compaction_fields(engine, stream) for stream in engine.find_topic(topic).streams]
-
-
 @command.command("run")
 @write_options
 @topic_option
@@ -85,31 +76,30 @@ def run(data: str, topic: str, output: str, wait: float, full: bool) -> None:
 
     from tidelog.cli.output import print_json, size_text
     from tidelog.cli.session import writing
-    from tidelog.embedded.topic import Topic
 
-    with writing(data, wait=wait) as engine:
-        handle, counters = Topic(engine, topic), engine.maintenance.counters
+    with writing(data, wait=wait) as session:
+        handle = session.topic(topic)
         started = perf_counter()
-        failures = handle.compact(full=full).failures
-        fields = {
-            "topic": topic,
-            "full": full,
-            "deleted_segments": counters.deleted_segments,
-            "rewritten_segments": counters.rewritten_segments,
-            "reclaimed_bytes": counters.reclaimed_bytes,
-            "failures": failures,
-            "seconds": round(perf_counter() - started, 6),
-        }
+        done = handle.compact(full=full)
+        seconds = perf_counter() - started
+    fields = {
+        "topic": topic,
+        "full": full,
+        "deleted_segments": done.deleted,
+        "rewritten_segments": done.rewritten,
+        "reclaimed_bytes": done.reclaimed_bytes,
+        "failures": done.failures,
+        "seconds": round(seconds, 6),
+    }
     if output == "json":
         print_json(fields)
     else:
         click.echo(
-            f"topic {topic}: {fields['deleted_segments']} segments deleted, "
-            f"{fields['rewritten_segments']} rewritten, "
-            f"{size_text(counters.reclaimed_bytes)} reclaimed in {fields['seconds']:.2f} s"
+            f"topic {topic}: {done.deleted} segments deleted, {done.rewritten} rewritten, "
+            f"{size_text(done.reclaimed_bytes)} reclaimed in {seconds:.2f} s"
         )
-    if failures:
-        raise Failure("; ".join(failures), ExitCode.DAMAGED)
+    if done.failures:
+        raise Failure("; ".join(done.failures), ExitCode.DAMAGED)
 
 
 @command.command("explain")
@@ -122,10 +112,9 @@ def explain(key: str, data: str, topic: str, output: str, storage_id: int, is_ba
     """Tell for every stored write of KEY whether it is kept, and why."""
     from tidelog.cli.output import bytes_fields, print_json
     from tidelog.cli.session import reading
-    from tidelog.embedded.topic import Topic
 
     wanted = key_bytes(key, is_base64)
-    texts = reading(data, lambda e: Topic(e, topic).explain(wanted, storage_id=storage_id))
+    texts = reading(data, lambda s: s.topic(topic).explain(wanted, storage_id=storage_id))
     if not texts:
         raise Failure(f"topic {topic!r} holds no write of key {key!r}", ExitCode.NOT_FOUND)
     if output == "json":

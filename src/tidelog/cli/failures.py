@@ -9,6 +9,7 @@ import click
 
 from tidelog.errors import (
     Busy,
+    ConnectionLost,
     CorruptData,
     DeadlineExceeded,
     LogLocked,
@@ -17,6 +18,7 @@ from tidelog.errors import (
     Trimmed,
     UnknownStream,
     UnknownTopic,
+    Unreachable,
 )
 
 
@@ -35,7 +37,7 @@ class ExitCode(IntEnum):
 _CODES: tuple[tuple[tuple[type[Exception], ...], ExitCode], ...] = (
     ((LogLocked,), ExitCode.LOCKED),
     ((CorruptData,), ExitCode.DAMAGED),
-    ((Busy, DeadlineExceeded), ExitCode.BUSY),
+    ((Busy, DeadlineExceeded, ConnectionLost, Unreachable), ExitCode.BUSY),
     (
         (UnknownTopic, UnknownStream, NotALog, Trimmed, OutOfRange, FileNotFoundError),
         ExitCode.NOT_FOUND,

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from tidelog.cli.output import Size
-from tidelog.core.compaction.plan import plan_major, plan_minor
-from tidelog.embedded.engine import Engine
-from tidelog.embedded.stats import topic_stats
-from tidelog.formats.manifest import TopicManifest
-from tidelog.storage.compaction import segment_facts, settled_index
+from tidelog.interface.figures import StreamStats, TopicStats
 
 STREAM_HEADERS: Final = (
     "stream", "next LLSN", "segments", "entries", "live", "bytes", "dead", "in memory", "snapshot"
 )  # fmt: skip
+_COMPACTION_FIELDS: Final = (
+    "stream", "segments", "entries", "live_entries", "segment_bytes", "live_bytes", "dead_bytes",
+    "snapshot_index", "unsettled_entries", "delete_segments", "rewrite_groups",
+    "reclaimable_bytes",
+)  # fmt: skip
+_STREAM_FIELDS: Final = (
+    "stream", "end_llsn", "ordered_end_llsn", "segments", "segment_bytes", "live_bytes",
+    "dead_bytes", "entries", "live_entries", "memtable_bytes", "snapshot_index", "trim_llsn_end",
+    "pinned_files",
+)  # fmt: skip
 
 
-def topic_fields(engine: Engine, topic: TopicManifest) -> dict[str, Any]:
+def topic_fields(topic: TopicStats) -> dict[str, Any]:
     """A topic with its streams."""
-    fields: dict[str, Any] = msgspec.to_builtins(topic_stats(engine, topic))
-    fields["key_streams"] = topic.key_streams
-    return fields
+    return {
+        "topic": topic.topic,
+        "versions": topic.versions,
+        "high_watermark": topic.high_watermark,
+        "first_available": topic.first_available,
+        "streams": [
+            {name: getattr(stream, name) for name in _STREAM_FIELDS} for stream in topic.streams
+        ],
+        "key_streams": topic.key_streams,
+    }
 
 
 def stream_row(stream: dict[str, Any]) -> tuple[object, ...]:
@@ -39,30 +50,6 @@ def stream_row(stream: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-def compaction_fields(engine: Engine, stream: int) -> dict[str, Any]:
+def compaction_fields(stream: StreamStats) -> dict[str, Any]:
     """What compaction knows of a stream, and what `compact run` would do to it."""
-    store = engine.node.streams[stream]
-    facts, settled = segment_facts(store), settled_index(store)
-    doomed = set(plan_minor(facts, settled))
-    groups = plan_major(facts, settled)
-    chosen = {number for group in groups for number in group.numbers}
-    size = sum(fact.bytes for fact in facts)
-    live = sum(fact.live_bytes for fact in facts)
-    return {
-        "stream": stream,
-        "segments": len(facts),
-        "entries": sum(fact.entries for fact in facts),
-        "live_entries": sum(fact.live_entries for fact in facts),
-        "segment_bytes": size,
-        "live_bytes": live,
-        "dead_bytes": size - live,
-        "snapshot_index": store.snapshot.index,
-        "unsettled_entries": max(store.ordered_end - 1 - settled, 0),
-        "delete_segments": sorted(doomed),
-        "rewrite_groups": [list(group.numbers) for group in groups],
-        "reclaimable_bytes": sum(
-            fact.bytes - (0 if fact.number in doomed else fact.live_bytes)
-            for fact in facts
-            if fact.number in doomed | chosen
-        ),
-    }
+    return {name: getattr(stream, name) for name in _COMPACTION_FIELDS}

@@ -36,10 +36,9 @@ def command(key: str, data: str, topic: str, storage_id: int, is_base64: bool, o
         time_text,
     )
     from tidelog.cli.session import reading
-    from tidelog.embedded.topic import Topic
 
     wanted = key_bytes(key, is_base64)
-    record = reading(data, lambda e: Topic(e, topic).get(wanted, storage_id=storage_id))
+    record = reading(data, lambda s: s.topic(topic).get(wanted, storage_id=storage_id))
     if record is None:
         raise Failure(f"topic {topic!r} has no key {key!r}", ExitCode.NOT_FOUND)
     if output == "json":

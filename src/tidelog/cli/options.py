@@ -11,7 +11,34 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 LOCK_WAIT_SECONDS: Final = 1.0
 
+
+def is_url(where: str) -> bool:
+    """Whether this is the address of a served log, not a directory."""
+    return where.startswith(("tidelog://", "tidelog+unix://"))
+
+
+def _topic(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
+    """The topic that --topic names, or else the URL, or else the default one."""
+    where = ctx.params.get("data") or ""
+    if value is None and is_url(where):
+        from tidelog.net.endpoint import parse_url
+
+        value = parse_url(where).topic
+    return value or "default"
+
+
 data_option = click.option(
+    "-d",
+    "--data",
+    metavar="DIR|URL",
+    required=True,
+    is_eager=True,
+    envvar="TIDELOG_DATA",
+    show_envvar=True,
+    help="The log's directory, or the address of a node that serves it.",
+)
+
+directory_option = click.option(
     "-d",
     "--data",
     metavar="DIR",
@@ -22,7 +49,11 @@ data_option = click.option(
 )
 
 topic_option = click.option(
-    "-t", "--topic", metavar="NAME", default="default", show_default=True, help="The topic."
+    "-t",
+    "--topic",
+    metavar="NAME",
+    callback=_topic,
+    help="The topic.  [default: the URL's, or default]",
 )
 
 output_option = click.option(

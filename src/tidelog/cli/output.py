@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
-    from tidelog.embedded.records import Record
+    from tidelog.interface.records import Record
 
 CELL_CHARS_MAX: Final = 60
 PIECE_BYTES: Final = 64 * 1024

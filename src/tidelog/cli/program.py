@@ -14,6 +14,8 @@ from tidelog.cli.failures import failure_of
 from tidelog.errors import LogError
 
 COMMANDS: Final = {
+    "up": "tidelog.cli.up",
+    "serve": "tidelog.cli.serve",
     "append": "tidelog.cli.append",
     "tail": "tidelog.cli.tail",
     "get": "tidelog.cli.get",
@@ -25,6 +27,7 @@ COMMANDS: Final = {
     "stats": "tidelog.cli.stats",
     "verify": "tidelog.cli.verify",
     "dump": "tidelog.cli.dump",
+    "pipeline": "tidelog.cli.pipeline",
     "bench": "tidelog.cli.bench",
 }
 """Name of each command → its module; the command in it is called ``command``."""
@@ -62,5 +65,5 @@ class Program(click.Group):
 def program() -> None:
     """One durable, totally ordered log for Python and Spark.
 
-    Give the log's directory with --data or in TIDELOG_DATA.
+    Give the log's directory, or the URL of a node that serves it, with --data or in TIDELOG_DATA.
     """

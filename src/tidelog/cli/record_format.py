@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from tidelog.cli.output import time_text
-from tidelog.embedded.records import Record
 from tidelog.formats.entry import Kind
+from tidelog.interface.records import Record
 
 Printer = Callable[[Record], bytes]
 

@@ -25,10 +25,9 @@ def command(data: str, topic: str, output: str, wait: float, entries_max: int) -
     """
     from tidelog.cli.output import print_json
     from tidelog.cli.session import writing
-    from tidelog.embedded.topic import Topic
 
-    with writing(data, wait=wait) as engine:
-        copied = Topic(engine, topic).rewrite(entries_max=entries_max)
+    with writing(data, wait=wait) as session:
+        copied = session.topic(topic).rewrite(entries_max=entries_max)
     if output == "json":
         print_json({"topic": topic, "copied": copied})
     else:

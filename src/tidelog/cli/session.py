@@ -1,4 +1,8 @@
-"""Opens a log for a command: with its lock to change it, or without a trace to read it."""
+"""Opens a log for a command: one that a node serves, or a directory.
+
+A directory is opened with its lock to change it, or without a trace to read it.  Commands see a
+``Session`` either way.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,16 @@ from pathlib import Path
 from stat import S_ISDIR
 from threading import Event
 from time import monotonic
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from tidelog.cli.read_only_disk import ReadOnlyDisk
-from tidelog.embedded.engine import Engine
-from tidelog.embedded.options import Options
+from tidelog.cli.options import is_url
 from tidelog.errors import CorruptData, LogLocked, NotALog, ReadOnly, StorageFailed
 from tidelog.invariants import InvariantViolation
-from tidelog.storage.os_vfs import OsVfs
+
+if TYPE_CHECKING:
+    from tidelog.embedded.engine import Engine
+    from tidelog.interface.figures import LogStats
+    from tidelog.interface.handles import TopicHandle
 
 T = TypeVar("T")
 
@@ -26,38 +32,80 @@ _LOCK_POLL_SECONDS: Final = 0.05
 Marks = tuple[tuple[str, int, int, int], ...]
 
 
+class Session(Protocol):
+    """An open log, wherever it is."""
+
+    def topic(self, name: str) -> TopicHandle: ...
+
+    def topics(self) -> list[str]: ...
+
+    def create_topic(
+        self, name: str, *, streams: int = 1, versions: str = "log"
+    ) -> TopicHandle: ...
+
+    def add_streams(self, name: str, count: int) -> TopicHandle: ...
+
+    def log_stats(self) -> LogStats: ...
+
+
+class LocalSession:
+    """A log in a directory; it need not have any topic yet."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine: Final = engine
+
+    def topic(self, name: str) -> TopicHandle:
+        from tidelog.embedded.topic import Topic
+
+        return Topic(self.engine, name)
+
+    def topics(self) -> list[str]:
+        return self.engine.topic_names()
+
+    def create_topic(self, name: str, *, streams: int = 1, versions: str = "log") -> TopicHandle:
+        self.engine.create_topic(name, streams=streams, versions=versions)
+        return self.topic(name)
+
+    def add_streams(self, name: str, count: int) -> TopicHandle:
+        self.engine.add_streams(name, count)
+        return self.topic(name)
+
+    def log_stats(self) -> LogStats:
+        from tidelog.embedded.stats import log_stats
+
+        return log_stats(self.engine)
+
+
 @contextmanager
-def writing(data: str, *, wait: float, create: bool = False) -> Iterator[Engine]:
-    """The log with its lock, which other commands wait for."""
-    path = _directory(data, create=create)
-    deadline = monotonic() + wait
-    while True:
-        try:
-            engine = Engine(OsVfs(), path, Options(), create=create)
-            break
-        except LogLocked:
-            if monotonic() >= deadline:
-                raise
-            Event().wait(_LOCK_POLL_SECONDS)
+def writing(where: str, *, wait: float, create: bool = False) -> Iterator[Session]:
+    """The log, to change it; the lock of a directory is waited for."""
+    if is_url(where):
+        with _connected(where) as session:
+            yield session
+        return
+    engine = _locked(_directory(where, create=create), wait=wait, create=create)
     try:
-        yield engine
+        yield LocalSession(engine)
     finally:
         engine.close()
 
 
-def reading(data: str, work: Callable[[Engine], T]) -> T:
+def reading(where: str, work: Callable[[Session], T]) -> T:
     """The result of ``work`` on the log as it is now, whether or not another process writes to it.
 
-    Where the writer swaps files under our feet ``work`` is done again, on a new view; the same
-    trouble with files that nobody touched is damage.
+    Where the writer of a directory swaps files under our feet ``work`` is done again, on a new
+    view; the same trouble with files that nobody touched is damage.
     """
-    path = _directory(data, create=False)
+    if is_url(where):
+        with _connected(where) as session:
+            return work(session)
+    path = _directory(where, create=False)
     deadline = monotonic() + READ_SECONDS_MAX
     while True:
         before = marks_of(path)
         try:
             with opened_for_reading(path) as engine:
-                return work(engine)
+                return work(LocalSession(engine))
         except (CorruptData, ReadOnly, StorageFailed, InvariantViolation):
             if monotonic() >= deadline or marks_of(path) == before:
                 raise
@@ -65,7 +113,12 @@ def reading(data: str, work: Callable[[Engine], T]) -> T:
 
 @contextmanager
 def opened_for_reading(path: str) -> Iterator[Engine]:
-    """One view of the log; without retries."""
+    """One view of a directory's log; without retries."""
+    from tidelog.cli.read_only_disk import ReadOnlyDisk
+    from tidelog.embedded.engine import Engine
+    from tidelog.embedded.options import Options
+    from tidelog.storage.os_vfs import OsVfs
+
     engine = Engine(ReadOnlyDisk(OsVfs()), path, Options(background=False), create=False)
     try:
         yield engine
@@ -85,6 +138,31 @@ def marks_of(path: str, below: str = "") -> Marks:
             continue
         marks.append((str(file), found.st_ino, found.st_size, found.st_mtime_ns))
     return tuple(marks)
+
+
+@contextmanager
+def _connected(url: str) -> Iterator[Session]:
+    from tidelog.client.blocking import connect_log
+    from tidelog.net.endpoint import LogUrl, parse_url
+
+    # Commands name their topics themselves, and may be about to create the URL's.
+    with connect_log(str(LogUrl(parse_url(url).endpoints))) as log:
+        yield log
+
+
+def _locked(path: str, *, wait: float, create: bool) -> Engine:
+    from tidelog.embedded.engine import Engine
+    from tidelog.embedded.options import Options
+    from tidelog.storage.os_vfs import OsVfs
+
+    deadline = monotonic() + wait
+    while True:
+        try:
+            return Engine(OsVfs(), path, Options(), create=create)
+        except LogLocked:
+            if monotonic() >= deadline:
+                raise
+            Event().wait(_LOCK_POLL_SECONDS)
 
 
 def _directory(data: str, *, create: bool) -> str:

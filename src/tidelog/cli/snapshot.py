@@ -17,21 +17,21 @@ def command(data: str, topic: str, output: str, wait: float) -> None:
     """
     from tidelog.cli.output import print_json, print_table
     from tidelog.cli.session import writing
-    from tidelog.embedded.topic import Topic
 
-    with writing(data, wait=wait) as engine:
-        handle = Topic(engine, topic)
+    with writing(data, wait=wait) as session:
+        handle = session.topic(topic)
+        before = handle.stats()
         handle.snapshot()
-        stores = [engine.node.streams[stream] for stream in handle.streams]
-        streams = [
-            {
-                "stream": store.stream,
-                "snapshot_index": store.snapshot.index,
-                "live_entries": len(store.snapshot.live),
-            }
-            for store in stores
-        ]
-        deleted = engine.maintenance.counters.deleted_segments
+        after = handle.stats()
+    streams = [
+        {
+            "stream": stream.stream,
+            "snapshot_index": stream.snapshot_index,
+            "live_entries": stream.snapshot_entries,
+        }
+        for stream in after.streams
+    ]
+    deleted = max(before.segments - after.segments, 0)
     if output == "json":
         print_json({"topic": topic, "streams": streams, "deleted_segments": deleted})
         return

@@ -9,7 +9,7 @@ import click
 from tidelog.cli.options import read_options
 
 if TYPE_CHECKING:
-    from tidelog.embedded.engine import Engine
+    from tidelog.interface.figures import LogStats
 
 
 @click.command("stats")
@@ -20,7 +20,7 @@ def command(data: str, output: str) -> None:
     from tidelog.cli.output import Size, print_fields, print_json, print_table
     from tidelog.cli.session import reading
 
-    fields = reading(data, _fields)
+    fields = _fields(reading(data, lambda session: session.log_stats()))
     if output == "json":
         print_json(fields)
         return
@@ -41,22 +41,18 @@ def command(data: str, output: str) -> None:
         print_table(STREAM_HEADERS, [stream_row(stream) for stream in topic["streams"]])
 
 
-def _fields(engine: Engine) -> dict[str, Any]:
+def _fields(stats: LogStats) -> dict[str, Any]:
     from tidelog.cli.figures import topic_fields
-    from tidelog.cli.session import marks_of
-    from tidelog.storage.node_store import WAL_DIRECTORY
 
-    node = engine.node
-    topics = sorted(node.topics.values(), key=lambda topic: topic.name)
     return {
-        "path": engine.path,
-        "log_id": node.manifest.log_id.hex(),
-        "topics": [topic_fields(engine, topic) for topic in topics],
+        "path": stats.path,
+        "log_id": stats.log_id,
+        "topics": [topic_fields(topic) for topic in stats.topics],
         "wal": {
-            "file": node.wal.number,
-            "files": len(marks_of(engine.path, WAL_DIRECTORY)),
-            "bytes": sum(size for _, _, size, _ in marks_of(engine.path, WAL_DIRECTORY)),
-            "backlog_files": node.backlog,
+            "file": stats.wal_file,
+            "files": stats.wal_files,
+            "bytes": stats.wal_disk_bytes,
+            "backlog_files": stats.wal_backlog_files,
         },
-        "disk_bytes": sum(size for _, _, size, _ in marks_of(engine.path)),
+        "disk_bytes": stats.disk_bytes,
     }

@@ -1,8 +1,8 @@
-"""Prints a topic view by view: each view is the log at one moment, read without its lock.
+"""Prints a topic: as a node serves it, or view by view from a directory.
 
-Waiting for more means looking at the WAL's files for a change.  A file's time of change is too
-coarse to tell two writes of one moment apart, so a file that changed just now counts as changed
-again the next time.
+Each view is the log at one moment, read without its lock.  Waiting for more means looking at the
+WAL's files for a change.  A file's time of change is too coarse to tell two writes of one moment
+apart, so a file that changed just now counts as changed again the next time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from threading import Event
 from time import monotonic, time_ns
 from typing import Final
 
+from tidelog.cli.options import is_url
 from tidelog.cli.output import ByteOutput, record_fields
 from tidelog.cli.record_format import Printer
-from tidelog.cli.session import Marks, marks_of, reading
-from tidelog.embedded.engine import Engine
-from tidelog.embedded.records import Record
-from tidelog.embedded.topic import Topic
+from tidelog.cli.session import Marks, Session, marks_of, reading
+from tidelog.interface.handles import TopicHandle
+from tidelog.interface.records import Record
 from tidelog.storage.node_store import WAL_DIRECTORY
 
 POLL_SECONDS: Final = 0.1
@@ -29,7 +29,7 @@ POLL_COSTS: Final = 4
 SETTLED_NS: Final = 100_000_000
 """A file that did not change for so long has a time of change that can be trusted."""
 
-Start = Callable[[Topic], int]
+Start = Callable[[TopicHandle], int]
 
 
 def parse_start(text: str) -> Start:
@@ -69,11 +69,26 @@ class Tail:
 
     def run(self, *, follow: bool, timeout: float | None) -> None:
         """Print until there is no more to print, or ever on."""
+        if is_url(self.data):
+            reading(self.data, lambda session: self._print_served(session, follow, timeout))
+        else:
+            self._run_views(follow, timeout)
+
+    def _print_served(self, session: Session, follow: bool, timeout: float | None) -> None:
+        topic = session.topic(self.topic)
+        begin = self.start(topic)
+        records = topic.subscribe(begin, timeout=timeout) if follow else topic.read(begin)
+        for record in islice(records, self.count):
+            self._print(record)
+            if follow:
+                self.out.flush()
+
+    def _run_views(self, follow: bool, timeout: float | None) -> None:
         deadline = _deadline(timeout)
         while True:
             marks, taken = marks_of(self.data, WAL_DIRECTORY), time_ns()
             before, started = self.printed, monotonic()
-            reading(self.data, lambda engine: self._print_view(engine, follow))
+            reading(self.data, lambda session: self._print_view(session, follow))
             self.out.flush()
             if not follow or self.printed == self.count:
                 return
@@ -83,8 +98,8 @@ class Tail:
             if not self._wait(marks, taken, pause, deadline):
                 return
 
-    def _print_view(self, engine: Engine, follow: bool) -> None:
-        topic = Topic(engine, self.topic)
+    def _print_view(self, session: Session, follow: bool) -> None:
+        topic = session.topic(self.topic)
         if self.position is None:
             self.position = self.start(topic)
         end = topic.high_watermark + 1

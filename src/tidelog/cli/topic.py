@@ -9,7 +9,7 @@ import click
 from tidelog.cli.options import read_options, write_options
 
 if TYPE_CHECKING:
-    from tidelog.embedded.engine import Engine
+    from tidelog.cli.session import Session
 
 
 @click.group("topic")
@@ -24,7 +24,7 @@ def list_topics(data: str, output: str) -> None:
     from tidelog.cli.output import Size, print_json, print_table
     from tidelog.cli.session import reading
 
-    topics = reading(data, lambda engine: [_fields(engine, name) for name in _names(engine)])
+    topics = reading(data, lambda session: [_fields(session, name) for name in session.topics()])
     if output == "json":
         rows = [{k: v for k, v in topic.items() if k != "streams"} for topic in topics]
         for row, topic in zip(rows, topics, strict=True):
@@ -62,9 +62,9 @@ def create(name: str, data: str, output: str, wait: float, streams: int, version
     """Create topic NAME, and the log if it is not there."""
     from tidelog.cli.session import writing
 
-    with writing(data, wait=wait, create=True) as engine:
-        engine.create_topic(name, streams=streams, versions=versions)
-        fields = _fields(engine, name)
+    with writing(data, wait=wait, create=True) as session:
+        session.create_topic(name, streams=streams, versions=versions)
+        fields = _fields(session, name)
     _print(fields, output)
 
 
@@ -75,7 +75,7 @@ def describe(name: str, data: str, output: str) -> None:
     """Show topic NAME and its log streams."""
     from tidelog.cli.session import reading
 
-    _print(reading(data, lambda engine: _fields(engine, name)), output)
+    _print(reading(data, lambda session: _fields(session, name)), output)
 
 
 @command.command("add-streams")
@@ -86,20 +86,16 @@ def add_streams(name: str, count: int, data: str, output: str, wait: float) -> N
     """Give topic NAME COUNT more log streams, for records without keys."""
     from tidelog.cli.session import writing
 
-    with writing(data, wait=wait) as engine:
-        engine.add_streams(name, count)
-        fields = _fields(engine, name)
+    with writing(data, wait=wait) as session:
+        session.add_streams(name, count)
+        fields = _fields(session, name)
     _print(fields, output)
 
 
-def _names(engine: Engine) -> list[str]:
-    return sorted(topic.name for topic in engine.node.topics.values())
-
-
-def _fields(engine: Engine, name: str) -> dict[str, Any]:
+def _fields(session: Session, name: str) -> dict[str, Any]:
     from tidelog.cli.figures import topic_fields
 
-    return topic_fields(engine, engine.find_topic(name))
+    return topic_fields(session.topic(name).stats())
 
 
 def _print(fields: dict[str, Any], output: str) -> None:

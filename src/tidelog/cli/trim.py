@@ -9,7 +9,8 @@ import click
 from tidelog.cli.options import topic_option, write_options
 
 if TYPE_CHECKING:
-    from tidelog.embedded.engine import Engine
+    from tidelog.cli.session import Session
+    from tidelog.interface.handles import TopicHandle
 
 
 @click.command("trim")
@@ -21,17 +22,12 @@ def command(data: str, topic: str, output: str, wait: float, before: int, dry_ru
     """Forget all records of a topic below a GLSN, for good."""
     from tidelog.cli.output import print_json
     from tidelog.cli.session import reading, writing
-    from tidelog.embedded.topic import Topic
 
     if dry_run:
-        fields = reading(data, lambda engine: _plan(engine, topic, before))
+        fields = reading(data, lambda session: _plan(session, topic, before))
     else:
-        with writing(data, wait=wait) as engine:
-            handle = Topic(engine, topic)
-            fields = _plan(engine, topic, before)
-            size = handle.stats().segment_bytes
-            fields["first_available"] = handle.trim(before)
-            fields["reclaimed_bytes"] = size - handle.stats().segment_bytes
+        with writing(data, wait=wait) as session:
+            fields = _trim(session.topic(topic), before)
     fields["dry_run"] = dry_run
     if output == "json":
         print_json(fields)
@@ -39,22 +35,36 @@ def command(data: str, topic: str, output: str, wait: float, before: int, dry_ru
         _print(fields)
 
 
-def _plan(engine: Engine, name: str, before: int) -> dict[str, Any]:
+def _trim(topic: TopicHandle, before: int) -> dict[str, Any]:
+    stats = topic.stats()
+    first = topic.trim(before)
+    left = topic.stats()
+    return {
+        "topic": stats.topic,
+        "before": before,
+        "trimmed": max(before - stats.first_available, 0),
+        "first_available": first,
+        "segments": max(stats.segments - left.segments, 0),
+        "reclaimed_bytes": max(stats.segment_bytes - left.segment_bytes, 0),
+    }
+
+
+def _plan(session: Session, name: str, before: int) -> dict[str, Any]:
     """What a trim would do."""
-    from tidelog.embedded.topic import Topic
+    from tidelog.cli.session import LocalSession
     from tidelog.errors import OutOfRange
 
-    topic = Topic(engine, name)
+    if not isinstance(session, LocalSession):
+        raise click.UsageError("--dry-run needs the log's directory.")
+    topic, stores = session.topic(name), session.engine.node.streams
     first, last = topic.first_available, topic.high_watermark
     if before > last + 1:
         raise OutOfRange(f"cannot trim before GLSN {before}: the last one is {last}")
-    streams = [engine.node.streams[stream] for stream in topic.streams]
     gone = [
         segment
-        for store in streams
-        for end in (store.llsn_at_or_after(before),)
+        for store in (stores[stream] for stream in topic.streams)
         for segment in store.view.segments
-        if segment.end_llsn <= end
+        if segment.end_llsn <= store.llsn_at_or_after(before)
     ]
     return {
         "topic": topic.name,

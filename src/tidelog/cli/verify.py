@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.failures import ExitCode, Failure
-from tidelog.cli.options import read_options, wait_option
+from tidelog.cli.options import directory_option, output_option, wait_option
 
 if TYPE_CHECKING:
     from tidelog.cli.verify_files import FileFinding
 
 
 @click.command("verify")
-@read_options
+@directory_option
+@output_option
 @wait_option
 @click.option("--deep", is_flag=True, help="Also read all topics and recompute what is live.")
 @click.option("--all", "show_all", is_flag=True, help="List sound files too.")

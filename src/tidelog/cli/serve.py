@@ -1,0 +1,140 @@
+"""``tidelog serve`` and ``tidelog up``: a node that serves a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import click
+
+from tidelog.cli.options import directory_option
+
+DEFAULT_LISTEN: Final = "tcp://127.0.0.1:7447"
+DEFAULT_HTTP: Final = "127.0.0.1:7448"
+
+_http_option = click.option(
+    "--http",
+    metavar="HOST:PORT",
+    default=DEFAULT_HTTP,
+    show_default=True,
+    help="Where /metrics, /healthz and /readyz are; none: nowhere.",
+)
+
+
+@click.command("serve")
+@directory_option
+@click.option(
+    "--listen",
+    "endpoints",
+    metavar="ADDRESS",
+    multiple=True,
+    default=(DEFAULT_LISTEN,),
+    show_default=True,
+    help="tcp://HOST:PORT or unix:///PATH; may be given several times.",
+)
+@_http_option
+@click.option("--topic", metavar="NAME", default="default", show_default=True)
+@click.option("--streams", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--versions", type=click.Choice(["log", "explicit"]), default="log", show_default=True
+)
+@click.option("--no-create", is_flag=True, help="Fail when there is no log.")
+def command(
+    data: str,
+    endpoints: tuple[str, ...],
+    http: str,
+    topic: str,
+    streams: int,
+    versions: str,
+    no_create: bool,
+) -> None:
+    """Serve a log to clients and Spark until SIGTERM or SIGINT.
+
+    The log is made if it is not there, with a first topic of --streams log streams.  A line
+    "ready ADDRESS" for each address says that clients can connect.
+    """
+
+    def ready(addresses: list[str]) -> None:
+        for address in addresses:
+            click.echo(f"ready {address}")
+
+    _serve(
+        data,
+        endpoints,
+        http,
+        topic=topic,
+        streams=streams,
+        versions=versions,
+        create=not no_create,
+        ready=ready,
+    )
+
+
+@click.command("up")
+@click.option(
+    "-d",
+    "--data",
+    metavar="DIR",
+    default="tidelog-data",
+    show_default=True,
+    help="The log's directory; made if it is not there.",
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=7447, show_default=True)
+@_http_option
+@click.option("--streams", type=click.IntRange(1), default=2, show_default=True)
+def up(data: str, port: int, http: str, streams: int) -> None:
+    """Start a node on this machine, and tell what to try."""
+
+    def ready(addresses: list[str]) -> None:
+        url = addresses[0].replace("tcp://", "tidelog://")
+        pages = [f"\n  curl {page}/metrics" for page in addresses if page.startswith("http://")]
+        click.echo(
+            f"Tidelog serves {Path(data).absolute()} at {url}\n\n"
+            "Try, in another terminal:\n"
+            f"  seq 1 1000 | tidelog append -d {url}\n"
+            f"  tidelog tail -d {url} --from -5\n"
+            f"  python -c \"import tidelog; print(tidelog.connect('{url}').append(b'hello'))\"\n"
+            f"  tidelog stats -d {url}"
+            f"{''.join(pages)}\n\n"
+            "Ctrl-C stops it."
+        )
+
+    _serve(
+        data,
+        (f"tcp://127.0.0.1:{port}",),
+        http,
+        topic="default",
+        streams=streams,
+        versions="log",
+        create=True,
+        ready=ready,
+    )
+
+
+def _serve(
+    data: str,
+    endpoints: tuple[str, ...],
+    http: str,
+    *,
+    topic: str,
+    streams: int,
+    versions: str,
+    create: bool,
+    ready: Callable[[list[str]], None],
+) -> None:
+    from tidelog.net.loops import run
+    from tidelog.server.serve import serve
+
+    run(
+        serve(
+            data,
+            endpoints,
+            http=None if http == "none" else http,
+            topic=topic,
+            streams=streams,
+            versions=versions,
+            create=create,
+            ready=ready,
+        )
+    )

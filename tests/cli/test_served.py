@@ -1,0 +1,128 @@
+"""The commands on a log that a node serves, and the commands that serve one."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from urllib.request import urlopen
+
+import pytest
+
+import tidelog
+from tests.cli.running import PROCESS_SECONDS, ended, run, run_json, spawned
+
+
+@contextmanager
+def node(data: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """`tidelog serve` in a process of its own; yields its URL."""
+    arguments = ("--listen", "tcp://127.0.0.1:0", "--http", "none", *options)
+    with spawned("serve", "-d", data, *arguments) as process:
+        assert process.stdout is not None
+        word, address = process.stdout.readline().decode().split()
+        assert word == "ready"
+        yield address.replace("tcp://", "tidelog://"), process
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with node(tmp_path_factory.mktemp("node") / "log", "--streams", "2") as (found, _):
+        yield found
+
+
+def test_what_is_appended_to_a_node_can_be_read_and_found(url: str) -> None:
+    run("topic", "create", "letters", "-d", f"{url}/letters", "--streams", "2")
+    appended = run_json("append", "-d", f"{url}/letters", "-K", "=", stdin="a=1\nb=2\na=3\n")
+
+    assert (appended["topic"], appended["records"]) == ("letters", 3)
+    lines = run("tail", "-d", f"{url}/letters", "--format", "%k=%v\\n").stdout.splitlines()
+    assert sorted(lines) == ["a=1", "a=3", "b=2"]
+    assert run("get", "a", "-d", url, "-t", "letters").stdout == "3\n"
+    run("get", "nobody", "-d", f"{url}/letters", code=4)
+
+
+def test_a_tail_follows_what_comes(url: str) -> None:
+    run("append", "-d", url, stdin="before\n")
+    with spawned("tail", "-d", url, "--from", "latest", "-f", "-n", "2") as tail:
+        # It may still be on its way, and begins with what comes once it is there.
+        deadline = monotonic() + PROCESS_SECONDS
+        with tidelog.connect(url) as log:
+            while tail.poll() is None and monotonic() < deadline:
+                log.append(b"after")
+        assert ended(tail)[0].splitlines() == [b"after", b"after"]
+
+
+def test_topics_of_a_node_are_listed_and_described(url: str) -> None:
+    run("topic", "create", "wide", "-d", url, "--streams", "3", "--versions", "explicit")
+    run("topic", "add-streams", "wide", "2", "-d", url)
+
+    found = run_json("topic", "describe", "wide", "-d", url)
+
+    assert len(found["streams"]) == 5
+    assert (found["key_streams"], found["versions"]) == (3, "explicit")
+    assert "wide" in [topic["topic"] for topic in run_json("topic", "list", "-d", url)["topics"]]
+
+
+def test_a_node_trims_and_compacts(url: str) -> None:
+    run("topic", "create", "old", "-d", url)
+    for _ in range(3):
+        run("append", "-d", f"{url}/old", "-K", "=", stdin="k=v\n" * 100)
+
+    trimmed = run_json("trim", "-d", f"{url}/old", "--before", "101")
+    assert (trimmed["trimmed"], trimmed["first_available"]) == (100, 101)
+    run("snapshot", "-d", f"{url}/old")
+    assert run_json("compact", "run", "--full", "-d", f"{url}/old")["failures"] == []
+    (stream,) = run_json("compact", "status", "-d", f"{url}/old")["streams"]
+    assert stream["live_entries"] == stream["entries"] == 1
+    assert "is live" in run("compact", "explain", "k", "-d", f"{url}/old").stdout
+    assert run_json("rewrite", "-d", f"{url}/old")["copied"] == 1
+    assert "old" in [topic["topic"] for topic in run_json("stats", "-d", url)["topics"]]
+
+
+def test_what_needs_files_says_so(url: str) -> None:
+    assert "directory" in run("trim", "-d", url, "--before", "1", "--dry-run", code=2).stderr
+    run("verify", "-d", url, code=4)
+
+
+def test_a_node_that_is_not_there_is_told(tmp_path: Path) -> None:
+    socket = tmp_path / "nobody.sock"
+    found = run("stats", "-d", f"tidelog+unix://{socket}", code=5)
+    assert "cannot connect" in found.stderr
+    assert str(socket) in found.stderr
+
+
+def test_a_wrong_address_is_told() -> None:
+    assert "no port" in run("stats", "-d", "tidelog://host:port", code=1).stderr
+    assert "tcp://" in run("serve", "-d", "x", "--listen", "http://x", code=1).stderr
+
+
+def test_a_stopped_node_leaves_a_sound_log(tmp_path: Path) -> None:
+    data = tmp_path / "log"
+    with node(data) as (url, process):
+        run("append", "-d", url, stdin="one\ntwo\n")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PROCESS_SECONDS) == 0
+
+    assert run_json("verify", "-d", data)["healthy"]
+    assert run("tail", "-d", data).stdout.splitlines() == ["one", "two"]
+
+
+def test_up_tells_what_to_try(tmp_path: Path) -> None:
+    arguments = ("-d", tmp_path / "log", "--port", "0", "--http", "127.0.0.1:0")
+    with spawned("up", *arguments) as process:
+        assert process.stdout is not None
+        lines: list[bytes] = []
+        while not (lines and b"Ctrl-C" in lines[-1]):
+            lines.append(process.stdout.readline())
+            assert lines[-1], "the node ended"
+        text = b"".join(lines).decode()
+        url = text.split(" at ")[1].split()[0]
+        assert run("append", "-d", url, stdin="hello\n").stdout.startswith("appended 1 record")
+        (page,) = [word for word in text.split() if word.endswith("/metrics")]
+        with urlopen(page, timeout=PROCESS_SECONDS) as answer:
+            assert b"tidelog" in answer.read()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PROCESS_SECONDS) == 0
