@@ -1,6 +1,6 @@
 """Tidelog in two minutes: a durable, totally ordered, compacting log in one process.
 
-Run it with ``make run``.  It appends from several threads, reads everything back in one order,
+Run it with ``make quickstart``.  It appends from several threads, reads everything back in one order,
 kills a copy of itself in the middle of appending, and shows that nothing acknowledged was lost.
 """
 
@@ -82,7 +82,7 @@ def crash(directory: Path) -> None:
     say(
         "\n3. A second process appends and tells us what was acknowledged; we kill it with SIGKILL."
     )
-    child = subprocess.Popen(  # noqa: S603 - our own file
+    child = subprocess.Popen(
         [sys.executable, __file__, "--append", str(directory)], stdout=subprocess.PIPE, text=True
     )
     output = child.stdout
