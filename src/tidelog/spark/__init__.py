@@ -1,0 +1,1 @@
+"""The log as a source and a sink of Spark."""

@@ -1,0 +1,187 @@
+"""The log as a sink of Spark: every batch of a query is in the log exactly once.
+
+Tasks **stage** their rows: the log keeps them, but shows them to nobody.  When all tasks are done,
+the driver **publishes** the stages of those that count, in one decision that the log remembers by
+writer and batch.  So:
+
+  S1  rows of failed, repeated or speculative attempts are never published, and expire
+  S2  a batch that is committed again, after whatever crash, is published once
+  S3  in each log stream rows of a partition keep their order, and partitions follow each other by
+      their number; rows without keys share one stream, so this is their total order
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from tidelog.errors import BadOption, LogError
+from tidelog.interface.arrow_appends import ArrowAppends
+from tidelog.interface.routing import producer_id
+from tidelog.spark.connections import connected
+from tidelog.spark.sink_options import (
+    SinkOptions,
+    batch_sink_options,
+    check_sink_schema,
+    stream_sink_options,
+)
+
+if TYPE_CHECKING:
+    from tidelog.client.blocking import RemoteTopic
+    from tidelog.interface.appends import Part
+
+LOGGER: Final = logging.getLogger(__name__)
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+
+@dataclass
+class StagedRows(WriterCommitMessage):
+    """What the attempt of a task has staged."""
+
+    partition: int
+    query: str
+    """The id of the streaming query, which only tasks are told; empty in a batch job."""
+    stages: tuple[int, ...]
+
+
+Messages: TypeAlias = Sequence[WriterCommitMessage | None]
+
+
+def make_writer(
+    options: dict[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """The writer of ``df.write``."""
+    if overwrite:
+        raise BadOption("a log cannot be overwritten: use mode('append')")
+    check_sink_schema(schema)
+    return TidelogWriter(batch_sink_options(options, job=uuid4().hex))
+
+
+def make_stream_writer(
+    options: dict[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """The writer of ``df.writeStream``."""
+    if overwrite:
+        raise BadOption("a log cannot be overwritten: use outputMode('append'), not 'complete'")
+    check_sink_schema(schema)
+    return TidelogStreamWriter(stream_sink_options(options))
+
+
+class TidelogWriter(DataSourceArrowWriter):
+    """Writes the rows of one job; the same object, copied, is in the tasks and in the driver."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return stage_rows(self._options, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        publish(self._options, self._options.writer, self._options.batch, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        discard(self._options, messages)
+
+
+class TidelogStreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches; Spark makes a new one for each call, so nothing is kept in it."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        return stage_rows(self._options, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        staged = _staged(messages)
+        writer = self._options.writer or next((f"query:{one.query}" for one in staged), "")
+        publish(self._options, writer, batchId, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        discard(self._options, messages)
+
+
+def stage_rows(options: SinkOptions, batches: Iterator[Any]) -> StagedRows:
+    """Stage the rows of a task; in the task."""
+    partition, query, batch = _task()
+    writer = options.writer or query
+    # All tasks of a batch take one stream for rows without keys, the next batch another.
+    turn = producer_id(writer) + (options.batch if batch is None else batch)
+    with connected(options.connection) as topic:
+        appends = ArrowAppends(topic, turn=turn, chunk_bytes=options.chunk_bytes)
+        stages = _stage_all(topic, appends.chunks(batches))
+    return StagedRows(partition, query, tuple(stages))
+
+
+def _stage_all(topic: RemoteTopic, chunks: Iterator[list[Part]]) -> list[int]:
+    """Stage one chunk while the next one is made; more than that never waits in memory."""
+    stages: list[int] = []
+    with ThreadPoolExecutor(1, "tidelog-stage") as thread:
+        under_way: Future[int] | None = None
+        for parts in chunks:
+            if under_way is not None:
+                stages.append(under_way.result())
+            under_way = thread.submit(topic.stage, parts)
+        if under_way is not None:
+            stages.append(under_way.result())
+    return stages
+
+
+def _task() -> tuple[int, str, int | None]:
+    """The partition of this task; in a streaming query also its id and the batch's number."""
+    context = TaskContext.get()
+    if context is None:
+        return 0, "", None
+    batch = context.getLocalProperty(_BATCH_ID)
+    return (
+        context.partitionId(),
+        context.getLocalProperty(_QUERY_ID) or "",
+        int(batch) if batch else None,
+    )
+
+
+def publish(options: SinkOptions, writer: str, batch: int, messages: Messages) -> None:
+    """Let all readers see what the tasks staged, once (S2); in the driver."""
+    staged = _staged(messages)
+    stages = [stage for one in staged for stage in one.stages]
+    if not stages:
+        return
+    with connected(options.connection) as topic:
+        published = topic.publish(writer, batch, stages)
+    if published.duplicate:
+        LOGGER.info("batch %d of %s was in the log already", batch, writer)
+
+
+def discard(options: SinkOptions, messages: Messages) -> None:
+    """Give back the room of stages that will not be published.
+
+    Spark also aborts a batch whose commit took effect before it failed: the log keeps what was
+    published, whatever is discarded.  What is not discarded expires.
+    """
+    stages = [stage for one in _staged(messages) for stage in one.stages]
+    if not stages:
+        return
+    try:
+        with connected(options.connection) as topic:
+            topic.discard(stages)
+    except LogError as error:
+        LOGGER.warning("%d stages stay until they expire: %s", len(stages), error)
+
+
+def _staged(messages: Messages) -> list[StagedRows]:
+    """What the tasks that succeeded told, by partition (S3)."""
+    found = [message for message in messages if isinstance(message, StagedRows)]
+    return sorted(found, key=lambda one: one.partition)

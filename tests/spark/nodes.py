@@ -1,0 +1,54 @@
+"""A served node in a process of its own, which tests may stop, kill and start again."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tidelog
+from tests.process.children import Child
+
+if TYPE_CHECKING:
+    from tidelog.client.blocking import RemoteLog
+
+
+class Node:
+    """One log in one directory, always found under the same URL."""
+
+    def __init__(self, directory: Path) -> None:
+        self.data = directory / "log"
+        self._socket = directory / "node.sock"
+        self._child: Child | None = None
+
+    def url(self, topic: str = "default") -> str:
+        return f"tidelog+unix://{self._socket}?topic={topic}"
+
+    def connect(self, topic: str = "default") -> RemoteLog:
+        return tidelog.connect(self.url(topic))
+
+    def start(self) -> None:
+        assert self._child is None, "the node runs"
+        self._child = Child("tests.spark.node_main", str(self.data), f"unix://{self._socket}")
+        self._child.wait_for(b"ready")
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would be."""
+        if self._child is not None:
+            with self._child:
+                pass
+            self._child = None
+
+
+@contextmanager
+def running_node() -> Iterator[Node]:
+    # Not below pytest's directory: the path of a Unix socket has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="tidelog-") as directory:
+        node = Node(Path(directory))
+        node.start()
+        try:
+            yield node
+        finally:
+            node.kill()
