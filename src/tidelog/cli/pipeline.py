@@ -119,6 +119,7 @@ def _print(summary: MaterializeSummary) -> None:
             ("deletes", counts.deletes),
             ("storage deletes", counts.storage_deletes),
             ("appends (ignored)", counts.appends),
+            ("compacted away", summary.missing),
             ("seconds", f"{summary.seconds:.2f}"),
         ]
     )

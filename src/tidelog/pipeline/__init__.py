@@ -1,0 +1,9 @@
+"""Jobs that run on Spark between a log and tables."""
+
+from __future__ import annotations
+
+from tidelog.pipeline.job import materialize
+from tidelog.pipeline.progress import BatchProgress, MaterializeSummary
+from tidelog.pipeline.tables import read_table
+
+__all__ = ["BatchProgress", "MaterializeSummary", "materialize", "read_table"]

@@ -1,0 +1,174 @@
+"""A Delta table through delta-rs: rows by MERGE, the position in the same commit.
+
+Removals are kept in a second Delta table below the first one.  Its rows only grow newer, so
+writing them first, and again after a crash, is harmless.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog.errors import WrongLog
+from tidelog.pipeline.changes import (
+    FACT_COLUMNS,
+    FACT_SCHEMA,
+    GRAVE_COLUMNS,
+    GRAVE_SCHEMA,
+    ROW_COLUMNS,
+    ROW_SCHEMA,
+    killed_rows,
+    newest_facts,
+    outliving_keys,
+    outliving_storages,
+)
+from tidelog.pipeline.facts import Facts, frame_of, may_be_late
+from tidelog.pipeline.tables import Origin
+
+GRAVES: Final = "_tombstones"
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_TYPES: Final = {
+    "storage_id": pa.int64(),
+    "stream": pa.int64(),
+    "key": pa.binary(),
+    "kind": pa.string(),
+    "value": pa.binary(),
+    "write_version": pa.binary(),
+    "glsn": pa.int64(),
+    "timestamp": _TIME,
+}
+_SAME: Final = "t.storage_id = s.storage_id AND t.stream = s.stream AND t.key = s.key"
+_NEWER: Final = (
+    "(s.write_version > t.write_version OR (s.write_version = t.write_version AND s.glsn > t.glsn))"
+)
+
+
+class DeltaFacts:
+    """The table of a topic's state in Delta's format."""
+
+    def __init__(self, spark: SparkSession, path: Path, origin: Origin, first: int) -> None:
+        """Open the table, or make one whose position is ``first``."""
+        self._spark = spark
+        self._explicit = origin.explicit
+        self._app = origin.app
+        self._table = self._opened(path, ROW_COLUMNS, origin, first)
+        self._graves = self._opened(path / GRAVES, GRAVE_COLUMNS, origin, first)
+
+    def _opened(
+        self, path: Path, columns: tuple[str, ...], origin: Origin, first: int
+    ) -> DeltaTable:
+        if not DeltaTable.is_deltatable(str(path)):
+            path.mkdir(parents=True, exist_ok=True)
+            schema = pa.schema([(name, _TYPES[name]) for name in columns])
+            text = f"made by tidelog from topic {origin.topic} of log {origin.log_id}"
+            return DeltaTable.create(
+                path, schema, description=text, commit_properties=self._moving_to(first)
+            )
+        table = DeltaTable(path)
+        if table.transaction_version(self._app) is None:
+            raise WrongLog(
+                f"the table at {path} was not made from topic {origin.topic!r} of this log "
+                f"({table.metadata().description or 'it tells no origin'}): use another directory"
+            )
+        return table
+
+    @property
+    def table_id(self) -> str:
+        return str(self._table.metadata().id)
+
+    @property
+    def position(self) -> int:
+        return int(self._table.transaction_version(self._app) or 0)
+
+    def apply(self, facts: Facts, position: int) -> None:
+        if position <= self.position:
+            return
+        graves = facts.removals.select(GRAVE_COLUMNS)
+        if graves.num_rows:
+            self._bury(graves, position)
+        changes = self._changes(facts)
+        if changes.num_rows:
+            self._merge(changes, position)
+        if self.position < position:  # A MERGE without effect commits nothing.
+            self._table.create_write_transaction(
+                [], "append", self._table.schema(), commit_properties=self._moving_to(position)
+            )
+            self._table.update_incremental()
+
+    def rows(self) -> DataFrame:
+        return _frame(self._spark, self._table, ROW_SCHEMA)
+
+    def row_count(self) -> int:
+        return int(self._table.count())
+
+    def _changes(self, facts: Facts) -> Any:
+        """What becomes of each key that the facts are about, once for each."""
+        killing = facts.storage_deletes.num_rows > 0
+        if not (killing or self._may_be_dead(facts.puts)):
+            return pa.concat_tables([facts.puts, facts.deletes])
+        graves = _frame(self._spark, self._graves, GRAVE_SCHEMA)
+        puts = outliving_keys(frame_of(self._spark, facts.puts, FACT_SCHEMA), graves)
+        changes = [
+            outliving_storages(puts, graves),
+            frame_of(self._spark, facts.deletes, FACT_SCHEMA),
+        ]
+        if killing:
+            storages = frame_of(self._spark, facts.storage_deletes, FACT_SCHEMA)
+            changes.append(killed_rows(self.rows(), storages))
+        return newest_facts(*changes).select(*FACT_COLUMNS).toArrow()
+
+    def _may_be_dead(self, puts: Any) -> bool:
+        """Whether a removal may be newer than one of these writes, which came after it (T3)."""
+        if not puts.num_rows or not self._graves.count():
+            return False
+        return self._explicit or may_be_late(puts)
+
+    def _bury(self, graves: Any, position: int) -> None:
+        merge = self._graves.merge(
+            graves,
+            _SAME,
+            source_alias="s",
+            target_alias="t",
+            commit_properties=self._moving_to(position),
+        )
+        columns = {name: f"s.{name}" for name in GRAVE_COLUMNS}
+        merge.when_matched_update(columns, _NEWER).when_not_matched_insert(columns).execute()
+
+    def _merge(self, changes: Any, position: int) -> None:
+        merge = self._table.merge(
+            changes,
+            _SAME,
+            source_alias="s",
+            target_alias="t",
+            commit_properties=self._moving_to(position),
+        )
+        columns = {name: f"s.{name}" for name in ROW_COLUMNS}
+        (
+            merge.when_matched_delete(f"s.kind = 'DELETE' AND {_NEWER}")
+            .when_matched_update(columns, f"s.kind = 'PUT' AND {_NEWER}")
+            .when_not_matched_insert(columns, "s.kind = 'PUT'")
+            .execute()
+        )
+
+    def _moving_to(self, position: int) -> CommitProperties:
+        return CommitProperties(app_transactions=[Transaction(self._app, position)])
+
+
+def delta_rows(spark: SparkSession, path: str) -> DataFrame | None:
+    """The rows of the Delta table at ``path``; None if there is none."""
+    if not DeltaTable.is_deltatable(path):
+        return None
+    return _frame(spark, DeltaTable(path), ROW_SCHEMA)
+
+
+def _frame(spark: SparkSession, table: DeltaTable, schema: str) -> DataFrame:
+    """Copy-on-write leaves whole Parquet files: Spark needs no Delta to read them."""
+    files = table.file_uris()
+    if not files:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*files)

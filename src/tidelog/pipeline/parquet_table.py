@@ -1,0 +1,196 @@
+"""A table of plain Parquet files: every batch writes a new version, and a pointer moves to it.
+
+    _current              which version counts, how far it is, what it was made from
+    v-<position>/         rows; in _tombstones below it the removals that stay known
+    _lock                 held by the job that writes
+
+The pointer is replaced atomically when all files of the new version are durable, so a crash leaves
+the old version or the new one.  The version before stays until the next one is there, for readers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+from msgspec.structs import replace
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+
+from tidelog.errors import BadOption, CorruptData, WrongLog
+from tidelog.pipeline.changes import (
+    FACT_SCHEMA,
+    GRAVE_COLUMNS,
+    GRAVE_SCHEMA,
+    ROW_COLUMNS,
+    ROW_SCHEMA,
+    as_facts,
+    newest_facts,
+    of_kind,
+    outliving_storages,
+)
+from tidelog.pipeline.facts import Facts, frame_of
+from tidelog.pipeline.tables import Origin
+from tidelog.storage.atomic_file import read_file, replace_file
+from tidelog.storage.os_vfs import OsVfs
+
+CURRENT: Final = "_current"
+GRAVES: Final = "_tombstones"
+_POINTER_BYTES_MAX: Final = 64 * 1024
+_VERSION: Final = "v-"
+
+
+class Pointer(msgspec.Struct, frozen=True):
+    """What ``_current`` holds, as JSON."""
+
+    table_id: str
+    origin: Origin
+    position: int
+    version: str = ""
+    """The directory of the rows; empty while there is none."""
+    previous: str = ""
+    rows: int = 0
+
+
+class ParquetFacts:
+    """The table of a topic's state in versioned directories of Parquet files."""
+
+    def __init__(self, spark: SparkSession, path: Path, origin: Origin, first: int) -> None:
+        """Open the table, or make one whose position is ``first``."""
+        self._spark = spark
+        self._path = path
+        path.mkdir(parents=True, exist_ok=True)
+        found = _pointer(path)
+        if found is None:
+            if any(path.glob("[!_.]*")):
+                raise BadOption(f"{path} holds something else than a table: use another directory")
+            found = Pointer(uuid4().hex, origin, first)
+            self._point_to(found)
+        if found.origin != origin:
+            raise WrongLog(
+                f"the table at {path} was made from topic {found.origin.topic!r} of log "
+                f"{found.origin.log_id}, not from topic {origin.topic!r} of log {origin.log_id}: "
+                "use another directory"
+            )
+        self._current = found
+        self._remove_others()
+
+    @property
+    def table_id(self) -> str:
+        return self._current.table_id
+
+    @property
+    def position(self) -> int:
+        return self._current.position
+
+    def apply(self, facts: Facts, position: int) -> None:
+        if position <= self.position:
+            return
+        if not len(facts):
+            self._point_to(replace(self._current, position=position))
+            return
+        changes = frame_of(self._spark, facts.table, FACT_SCHEMA)
+        known = newest_facts(changes, as_facts(self.rows()), as_facts(self._graves())).persist()
+        try:
+            self._write(known, position)
+        finally:
+            known.unpersist()
+
+    def rows(self) -> DataFrame:
+        return _frame(self._spark, self._path, self._current.version, ROW_SCHEMA)
+
+    def row_count(self) -> int:
+        return self._current.rows
+
+    def _graves(self) -> DataFrame:
+        below = self._current.version and f"{self._current.version}/{GRAVES}"
+        return _frame(self._spark, self._path, below, GRAVE_SCHEMA)
+
+    def _write(self, known: DataFrame, position: int) -> None:
+        name = f"{_VERSION}{position}"
+        directory = self._path / name
+        graves = of_kind(known, "DELETE", "DELETE_STORAGE")
+        rows = outliving_storages(of_kind(known, "PUT"), graves).select(*ROW_COLUMNS)
+        rows.write.mode("overwrite").parquet(str(directory))
+        graves.select(*GRAVE_COLUMNS).write.mode("overwrite").parquet(str(directory / GRAVES))
+        _sync_tree(directory)
+        self._point_to(
+            replace(
+                self._current,
+                position=position,
+                version=name,
+                previous=self._current.version,
+                rows=_row_count(directory),
+            )
+        )
+        self._remove_others()
+
+    def _point_to(self, pointer: Pointer) -> None:
+        replace_file(OsVfs(), str(self._path), CURRENT, msgspec.json.encode(pointer))
+        self._current = pointer
+
+    def _remove_others(self) -> None:
+        """Delete versions that no pointer names: old ones, and what a crash left half done."""
+        kept = (self._current.version, self._current.previous)
+        for directory in self._path.glob(f"{_VERSION}*"):
+            if directory.name not in kept:
+                _remove_tree(directory)
+
+
+def is_parquet_table(path: str) -> bool:
+    return Path(path, CURRENT).is_file()
+
+
+def parquet_rows(spark: SparkSession, path: str) -> DataFrame:
+    """The rows of the Parquet table at ``path``."""
+    pointer = _pointer(Path(path))
+    return _frame(spark, Path(path), pointer.version if pointer else "", ROW_SCHEMA)
+
+
+def _pointer(path: Path) -> Pointer | None:
+    data = read_file(OsVfs(), str(path / CURRENT), _POINTER_BYTES_MAX)
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Pointer)
+    except msgspec.DecodeError as error:
+        raise CorruptData(f"{path / CURRENT}: {error}") from error
+
+
+def _frame(spark: SparkSession, path: Path, version: str, schema: str) -> DataFrame:
+    if not version:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(str(path / version))
+
+
+def _row_count(directory: Path) -> int:
+    files = directory.glob("*.parquet")
+    return sum(int(parquet.read_metadata(file).num_rows) for file in files)
+
+
+def _sync_tree(directory: Path) -> None:
+    """Make durable what Spark wrote: it closes its files, but syncs none."""
+    vfs = OsVfs()
+    for place in sorted(directory.rglob("*")):
+        if place.is_dir():
+            vfs.sync_dir(str(place))
+            continue
+        file = vfs.open(str(place))
+        try:
+            file.sync()
+        finally:
+            file.close()
+    vfs.sync_dir(str(directory))
+    vfs.sync_dir(str(directory.parent))
+
+
+def _remove_tree(directory: Path) -> None:
+    """Deepest first, so that every directory is empty when its turn comes."""
+    for place in sorted(directory.rglob("*"), reverse=True):
+        if place.is_dir():
+            place.rmdir()
+        else:
+            place.unlink()
+    directory.rmdir()
