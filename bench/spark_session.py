@@ -1,0 +1,131 @@
+"""What the measurements with Spark share: a session and a served node, each in its processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from pyspark.sql import SparkSession
+
+from bench.large import ROOT
+
+CORES: Final = 2
+STOP_SECONDS: Final = 60
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "4g",
+    "spark.default.parallelism": str(CORES),
+    "spark.sql.shuffle.partitions": str(CORES),
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+}
+LOG4J: Final = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A running node."""
+
+    url: str
+    process: int
+
+
+@contextmanager
+def spark_session(directory: Path) -> Iterator[SparkSession]:
+    """A session on this machine, whose files are in ``directory``."""
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    quiet = directory / "log4j2.properties"
+    quiet.write_text(LOG4J, encoding="ascii")
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("tidelog bench")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
+    builder = builder.config("spark.local.dir", str(directory / "local"))
+    builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet}")
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+        jvm = _jvm(session)
+        type(session.sparkContext)._gateway.shutdown()  # type: ignore[union-attr]
+        if jvm.stdin is not None:
+            jvm.stdin.close()
+        jvm.wait(STOP_SECONDS)
+
+
+@contextmanager
+def served(directory: Path, data: Path) -> Iterator[Served]:
+    """The log in ``data``, served at a Unix socket in ``directory``."""
+    socket = directory / "node.sock"
+    command = [
+        *(sys.executable, "-m", "tidelog", "serve", "--data", str(data)),
+        *("--listen", f"unix://{socket}", "--http", "none"),
+    ]
+    node = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        output: IO[bytes] | None = node.stdout
+        if output is None or not output.readline().startswith(b"ready"):
+            raise RuntimeError("the node did not start")
+        yield Served(f"tidelog+unix://{socket}", node.pid)
+    finally:
+        node.terminate()
+        node.wait(STOP_SECONDS)
+        if node.stdout is not None:
+            node.stdout.close()
+
+
+def resident_megabytes(session: SparkSession, node: Served) -> dict[str, float]:
+    """What the processes have resident: the node, the JVM, and all of Spark's Python workers."""
+    jvm = _jvm(session).pid
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        try:
+            parents[int(entry.name)] = int(
+                (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            )
+        except (ValueError, OSError):
+            continue  # No process, or one that ended meanwhile.
+    workers = {jvm}
+    while found := {pid for pid, parent in parents.items() if parent in workers} - workers:
+        workers |= found
+    return {
+        "node_megabytes": _resident(node.process),
+        "jvm_megabytes": _resident(jvm),
+        "workers_megabytes": sum(map(_resident, workers - {jvm})),
+    }
+
+
+def _resident(process: int) -> float:
+    """Its own memory: what a forked worker shares with its parent is not counted twice."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0.0
+    return next(int(line.split()[1]) / 1e3 for line in lines if line.startswith("Pss:"))
+
+
+def _jvm(session: SparkSession) -> subprocess.Popen[bytes]:
+    gateway = type(session.sparkContext)._gateway
+    process: subprocess.Popen[bytes] = gateway.proc  # type: ignore[union-attr]
+    return process

@@ -1,0 +1,89 @@
+"""Spark writes to a log: the same rows to Parquet and to a topic, un-keyed and keyed.
+
+All rows are durable in the log when a write returns; Spark's Parquet writer syncs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from statistics import median
+from time import perf_counter
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import tidelog
+from bench.spark_session import CORES, Served, resident_megabytes, served, spark_session
+
+VALUE_BYTES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much is done for each figure."""
+
+    rows: int = 5_000_000
+    repeats: int = 3
+
+
+QUICK = Scale(rows=100_000, repeats=1)
+
+
+def measure_spark_writes(directory: Path, scale: Scale) -> Iterator[tuple[str, dict[str, float]]]:
+    """Name and figures of each measurement."""
+    place = directory / "spark-write"
+    place.mkdir()
+    with served(place, place / "log") as node, spark_session(place) as spark:
+        rows = _rows(spark, place, scale)
+        yield "batch write", _batch_write(rows.select("value"), node, place, scale)
+        yield "keyed batch write", _batch_write(rows, node, place, scale)
+        yield "write memory", resident_megabytes(spark, node)
+    rmtree(place)
+
+
+def _rows(spark: SparkSession, place: Path, scale: Scale) -> DataFrame:
+    """Keys of 8 bytes and values of 100, from uncompressed Parquet: reading must not count."""
+    digest = F.sha2(F.col("id").cast("string"), 256)
+    value = F.substring(F.concat(digest, digest), 1, VALUE_BYTES)
+    frame = spark.range(0, scale.rows, 1, CORES).select(
+        F.format_string("%08d", "id").cast("binary").alias("key"),
+        value.cast("binary").alias("value"),
+    )
+    path = str(place / "rows")
+    frame.write.option("compression", "none").parquet(path)
+    return spark.read.parquet(path)
+
+
+def _batch_write(rows: DataFrame, node: Served, place: Path, scale: Scale) -> dict[str, float]:
+    """Rows a second; the writers take turns."""
+    path = str(place / "copy")
+
+    def to_parquet() -> None:
+        rows.write.mode("overwrite").option("compression", "none").parquet(path)
+
+    def to_log() -> None:
+        _fresh_topic(node, "written")
+        writer = rows.write.format("tidelog").mode("append")
+        writer.options(endpoint=node.url, topic="written").save()
+
+    writers: dict[str, Callable[[], None]] = {"tidelog": to_log, "parquet": to_parquet}
+    found: dict[str, list[float]] = {name: [] for name in writers}
+    for turn in range(scale.repeats + 1):
+        for name, write in writers.items():
+            begin = perf_counter()
+            write()
+            if turn:  # The first turn warms everything up.
+                found[name].append(scale.rows / (perf_counter() - begin))
+    rates = {f"{name}_rows_per_second": median(rates) for name, rates in found.items()}
+    share = rates["tidelog_rows_per_second"] / rates["parquet_rows_per_second"]
+    return {**rates, "share_of_parquet": share}
+
+
+def _fresh_topic(node: Served, name: str) -> None:
+    """The topic, emptied: the disk should not fill with what was measured before."""
+    with tidelog.connect(node.url, topic=name, create=True) as log:
+        log.trim(log.high_watermark + 1)
