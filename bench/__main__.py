@@ -1,19 +1,23 @@
-"""``python -m bench``: measure everything, print it, and with ``--write`` keep it."""
+"""``python -m bench``: measure everything, print it, and with ``--write`` keep it.
+
+What was measured takes the place of the same parts of the page; the others stay as they are.
+"""
 
 from __future__ import annotations
 
 import argparse
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-from bench import appends, large
+from bench import appends, client, large, spark_read, spark_write
 from bench.machine import facts
-from bench.report import Results, page
+from bench.report import Results, merged, page
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "bench" / "RESULTS.md"
-PARTS = ("appends", "large")
+PARTS = ("appends", "large", "client", "spark")
 
 
 def arguments() -> argparse.Namespace:
@@ -43,8 +47,31 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
         size = large.QUICK if options.quick else large.Scale()
         for name, measured in large.measure_large(directory, size):
             results.large[name] = measured
-            tell(f"{name}: " + ", ".join(f"{k} {v:,.1f}" for k, v in measured.items()))
+            tell_of(name, measured)
+    if "client" in parts:
+        for name, measured in client.measure_client(
+            directory, client.QUICK if options.quick else client.Scale()
+        ):
+            results.client[name] = measured
+            tell_of(name, measured)
+    if "spark" in parts:
+        for name, measured in spark_figures(directory, quick=options.quick):
+            results.spark[name] = measured
+            tell_of(name, measured)
     return results
+
+
+def spark_figures(directory: Path, *, quick: bool) -> Iterator[tuple[str, dict[str, float]]]:
+    yield from spark_read.measure_spark_reads(
+        directory, spark_read.QUICK if quick else spark_read.Scale()
+    )
+    yield from spark_write.measure_spark_writes(
+        directory, spark_write.QUICK if quick else spark_write.Scale()
+    )
+
+
+def tell_of(name: str, measured: dict[str, float]) -> None:
+    tell(f"{name}: " + ", ".join(f"{k} {v:,.2f}" for k, v in measured.items()))
 
 
 def main() -> None:
@@ -52,12 +79,13 @@ def main() -> None:
     directory = options.data.absolute()
     directory.mkdir(parents=True)
     try:
-        text = page(run(options, directory))
+        results = run(options, directory)
     finally:
         shutil.rmtree(directory)
-    sys.stdout.write(text)
+    sys.stdout.write(page(results))
     if options.write:
-        PAGE.write_text(text, encoding="utf-8")
+        known = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+        PAGE.write_text(merged(known, results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.appends import Figure, best_peer
+from bench.report_served import client_section, spark_section
+from bench.tables import table
 
 BATCHED_OF_DISK_MIN = 0.6
 BATCHED_OF_PEERS_MIN = 3.0
 SINGLE_OF_SYNC_MAX = 1.5
 COMPACTION_MEGABYTES_MAX = 512 * 1.048576
+
+
+TITLE = """# Results
+
+Each part was measured in one run by the command that it names: engines took turns, and the median
+of the repeats counts. Compare figures of one run with one another, never with those of another day
+or machine."""
+_PART = "<!-- part: {} -->"
 
 
 @dataclass(slots=True)
@@ -19,36 +29,42 @@ class Results:
     command: str
     appends: list[list[Figure]] = field(default_factory=list)
     large: dict[str, dict[str, float]] = field(default_factory=dict)
+    client: dict[str, dict[str, float]] = field(default_factory=dict)
+    spark: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def page(results: Results) -> str:
-    sections = [_head(results)]
+    """What was measured, as a whole page."""
+    return merged("", results)
+
+
+def merged(known: str, results: Results) -> str:
+    """A page with what was measured in place of the same parts of a known one."""
+    parts = _parts_of(known) | _sections(results)
+    order = ("appends", "large", "client", "spark")
+    text = [f"{_PART.format(name)}\n\n{parts[name]}" for name in order if name in parts]
+    return "\n\n".join([TITLE, *text]) + "\n"
+
+
+def _parts_of(known: str) -> dict[str, str]:
+    before, after = _PART.split("{}")
+    pieces = [piece.split(after, 1) for piece in known.split(before)[1:]]
+    return {name: text.strip() for name, text in pieces}
+
+
+def _sections(results: Results) -> dict[str, str]:
+    run = f"Run: `{results.command}`\n\n{table(('machine', ''), results.facts.items())}"
+    sections: dict[str, str] = {}
     if results.appends:
-        sections += [_targets(results.appends), _append_tables(results.appends)]
+        goals = _targets(results.appends)
+        sections["appends"] = f"## Appends\n\n{run}\n\n{goals}\n\n{_append_tables(results.appends)}"
     if results.large:
-        sections.append(_large(results.large))
-    return "\n\n".join(sections) + "\n"
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [_line(headers), _line(["---"] * len(headers))]
-    return "\n".join(lines + [_line(row) for row in rows])
-
-
-def _line(cells: Sequence[object]) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |"
-
-
-def _head(results: Results) -> str:
-    return "\n\n".join(
-        (
-            "# Results",
-            f"Written by `{results.command}`. All figures are of one run: engines took turns, the "
-            "median of the repeats counts. Compare figures of one run with one another, never "
-            "with those of another day or machine.",
-            table(("machine", ""), results.facts.items()),
-        )
-    )
+        sections["large"] = f"## Large logs\n\n{run}\n\n{_large(results.large)}"
+    if results.client:
+        sections["client"] = f"## Client and node\n\n{run}\n\n{client_section(results.client)}"
+    if results.spark:
+        sections["spark"] = f"## Spark\n\n{run}\n\n{spark_section(results.spark)}"
+    return sections
 
 
 # ---- appends
@@ -73,7 +89,7 @@ def _targets(works: Sequence[list[Figure]]) -> str:
             goal += f", {of_peer:.1f} × {peer.engine} (goal ≥ {BATCHED_OF_PEERS_MIN:.0f})"
             met = ratio >= BATCHED_OF_DISK_MIN and of_peer >= BATCHED_OF_PEERS_MIN
         rows.append((work.name, goal, f"{of_peer:.2f} × {peer.engine}", "yes" if met else "no"))
-    return "## Goals\n\n" + table(("work", "Tidelog", "to the best peer", "met"), rows)
+    return "### Goals\n\n" + table(("work", "Tidelog", "to the best peer", "met"), rows)
 
 
 def _append_tables(works: Sequence[list[Figure]]) -> str:
@@ -103,7 +119,7 @@ def _append_tables(works: Sequence[list[Figure]]) -> str:
         "synchronous=FULL, one transaction for a batch; LMDB: synced commits, append mode for "
         "records without keys; RocksDB: one synced WriteBatch. Keys: 16 bytes, one of a million."
     )
-    return f"## Appends\n\n{note}\n\n{table(headers, rows)}"
+    return f"### All figures\n\n{note}\n\n{table(headers, rows)}"
 
 
 def _of(figures: Sequence[Figure], engine: str) -> Figure:
@@ -114,7 +130,7 @@ def _of(figures: Sequence[Figure], engine: str) -> Figure:
 
 
 def _large(large: dict[str, dict[str, float]]) -> str:
-    sections = ["## Large logs"]
+    sections: list[str] = []
     if "start" in large:
         start, built = large["start"], large["build"]
         sections.append(

@@ -110,13 +110,13 @@ def resident_megabytes(session: SparkSession, node: Served) -> dict[str, float]:
     while found := {pid for pid, parent in parents.items() if parent in workers} - workers:
         workers |= found
     return {
-        "node_megabytes": _resident(node.process),
-        "jvm_megabytes": _resident(jvm),
-        "workers_megabytes": sum(map(_resident, workers - {jvm})),
+        "node_megabytes": unshared_megabytes(node.process),
+        "jvm_megabytes": unshared_megabytes(jvm),
+        "workers_megabytes": sum(map(unshared_megabytes, workers - {jvm})),
     }
 
 
-def _resident(process: int) -> float:
+def unshared_megabytes(process: int) -> float:
     """Its own memory: what a forked worker shares with its parent is not counted twice."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="ascii").splitlines()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import appends, large
+from bench import appends, client, large
 from bench.machine import facts
-from bench.report import Results, page
+from bench.report import Results, merged, page
 from tidelog.cli import bench_embedded
 from tidelog.cli.bench_engines import ENGINES, Tidelog
 from tidelog.cli.bench_measure import Payload, Work, measure
@@ -18,6 +18,8 @@ from tidelog.errors import LogClosed
 TINY = appends.Scale(
     repeats=1, batched_bytes=60_000, single_calls=8, seconds_max=10, warm_bytes=1 << 20
 )
+
+TRIGGERS = {"tidelog_ms": 50.0, "rate_ms": 40.0, "times": 1.25}
 
 
 @pytest.mark.parametrize("keyed", [False, True])
@@ -78,3 +80,16 @@ def test_the_command_prints_json_with_the_ratio_to_the_disk(
     assert all(row["ratio_to_disk"] == 1 for row in results if row["engine"] == "disk")
     assert all(row["records_per_second"] > 0 for row in results)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_client_is_measured_and_its_part_of_the_page_replaced(tmp_path: Path) -> None:
+    measured = dict(client.measure_client(tmp_path, client.QUICK))
+    known = page(Results({"load": "9"}, "old", client={"gone": {"records_per_second": 1.0}}))
+    known = merged(known, Results({}, "other", spark={"triggers": TRIGGERS}))
+
+    text = merged(known, Results({"load": "1"}, "new", client=measured))
+
+    assert text.count("## Client and node") == 1
+    assert "| subscribe | " in text
+    assert "gone" not in text
+    assert "| trigger | 50 ms | 40 ms | 1.25 × (goal ≤ 1.5) | yes |" in text

@@ -1,0 +1,77 @@
+"""Figures of clients and of Spark as Markdown.  No state."""
+
+from __future__ import annotations
+
+from bench.tables import table
+
+Figures = dict[str, dict[str, float]]
+
+
+def client_section(figures: Figures) -> str:
+    note = (
+        "One client and one node on this machine, each in its process, over a Unix socket. Values "
+        "of 100 B; every append is durable when it is answered. *Many in flight*: 100 tasks."
+    )
+    rows = [
+        (name, f"{found['records_per_second']:,.0f}")
+        for name, found in figures.items()
+        if "records_per_second" in found
+    ]
+    if "memory" in figures:
+        rows.append(("memory of the node", f"{figures['memory']['node_megabytes']:.0f} MB"))
+    return f"{note}\n\n{table(('work', 'records/s'), rows)}"
+
+
+def spark_section(figures: Figures) -> str:
+    note = (
+        "Spark on two cores of this machine, the node beside it. *Read*: rows of 100 B, all "
+        "columns, to nowhere; the same rows in uncompressed Parquet. *Trigger*: ten rows, against "
+        "the rate source of Spark. *Write*: rows from Parquet, durable in the log when the write "
+        "returns; the Parquet writer of Spark syncs nothing."
+    )
+    rows: list[tuple[str, str, str, str, str]] = []
+    if "batch read" in figures:
+        read = figures["batch read"]
+        ours, theirs = read["tidelog_rows_per_second"], read["parquet_none_rows_per_second"]
+        rows.append(_share("batch read", ours, theirs, 0.65))
+    if "triggers" in figures:
+        found = figures["triggers"]
+        text = f"{found['times']:.2f} × (goal ≤ 1.5)"
+        mine, rate = f"{found['tidelog_ms']:.0f} ms", f"{found['rate_ms']:.0f} ms"
+        rows.append(("trigger", mine, rate, text, _yes(found["times"] <= 1.5)))
+    if "latency" in figures:
+        found = figures["latency"]
+        text = f"p50 {found['p50_ms']:.0f} ms (goal ≤ 120), p95 {found['p95_ms']:.0f} ms"
+        rows.append(("append to foreachBatch", text, "", "", _yes(found["p50_ms"] <= 120)))
+    for name in ("batch write", "keyed batch write"):
+        if name in figures:
+            wrote = figures[name]
+            ours, theirs = wrote["tidelog_rows_per_second"], wrote["parquet_rows_per_second"]
+            rows.append(_share(name, ours, theirs, 0.5))
+    text = f"{note}\n\n{table(('work', 'Tidelog', 'peer', 'ratio', 'met'), rows)}"
+    memory = [
+        (title, *(f"{figures[part][key]:,.0f} MB" for key in _MEMORY))
+        for title, part in (("after reading", "memory"), ("after writing", "write memory"))
+        if part in figures
+    ]
+    if memory:
+        text += "\n\n" + table(("memory", "node", "JVM", "Python workers"), memory)
+    return text
+
+
+_MEMORY = ("node_megabytes", "jvm_megabytes", "workers_megabytes")
+
+
+def _share(name: str, ours: float, theirs: float, goal: float) -> tuple[str, str, str, str, str]:
+    share = ours / theirs
+    return (
+        name,
+        f"{ours:,.0f} rows/s",
+        f"{theirs:,.0f} rows/s",
+        f"{share:.0%} of Parquet (goal ≥ {goal:.0%})",
+        _yes(share >= goal),
+    )
+
+
+def _yes(met: bool) -> str:
+    return "yes" if met else "no"
