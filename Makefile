@@ -24,7 +24,7 @@ quickstart: $(STAMP)  ## the log in one process (examples/quickstart.py)
 
 test: check  ## check, then all tests (WORKERS=2, ARGS="-k name")
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore=tests/spark $(ARGS)
-	$(BIN)/python -m pytest tests/spark $(ARGS) || test $$? -eq 5  # none is called that
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/spark $(ARGS) || test $$? -eq 5  # none fits ARGS
 
 check: $(STAMP)  ## format, lint, types, layers, tidy
 	$(BIN)/ruff format --check .

@@ -67,8 +67,10 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
-        jvm = _jvm(session)
-        type(session.sparkContext)._gateway.shutdown()  # type: ignore[union-attr]
+        jvm, context = _jvm(session), type(session.sparkContext)
+        context._gateway.shutdown()  # type: ignore[union-attr]
+        # The next session starts a JVM of its own.
+        context._gateway = context._jvm = None
         if jvm.stdin is not None:
             jvm.stdin.close()
         jvm.wait(STOP_SECONDS)
