@@ -1,6 +1,6 @@
 """Tidelog in two minutes: a durable, totally ordered, compacting log in one process.
 
-Run it with ``make quickstart``.  It appends from several threads, reads everything back in one order,
+Run it with ``make quickstart``.  It appends from several threads, reads all of it in one order,
 kills a copy of itself in the middle of appending, and shows that nothing acknowledged was lost.
 """
 
