@@ -1,0 +1,142 @@
+"""Safeguards of a served log are needed: with one switched off, the test that guards it fails."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from unittest.mock import patch
+
+import pytest
+from msgspec.structs import replace
+
+from tests.client import test_lanes
+from tests.embedded import test_pages, test_staging
+from tests.mutation.left_out import Change, replaced
+from tests.server import raw, test_bad_peers, test_requests
+from tidelog.client.lanes import Lane, Shipment
+from tidelog.embedded.cut_ends import CutEnds
+from tidelog.embedded.staging import Staging
+from tidelog.errors import LogError
+from tidelog.invariants import InvariantViolation
+from tidelog.net import connection
+from tidelog.net.connection import FrameConnection
+from tidelog.server import append_lane, session
+from tidelog.server.append_lane import AppendLane
+from tidelog.server.session import Session
+
+WAIT_SECONDS: Final = 3.0
+"""What never happens is waited for no longer than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    name: str
+    """What is wrong with the mutated code."""
+    change: Change
+    test: Callable[[], None]
+
+
+def nothing(*_: Any, **__: Any) -> None:
+    """Leaves a check out."""
+
+
+def without_producer(decode: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: replace(decode(*args), producer=0, sequence=0)
+
+
+def renumbered(send: Callable[[Lane, Shipment], Shipment]) -> Callable[[Lane, Shipment], Shipment]:
+    """Every try gets a sequence of its own."""
+
+    def change(lane: Lane, shipment: Shipment) -> Shipment:
+        sent = send(lane, shipment)
+        if sent.tries > 1:
+            lane._sequence += 1
+            sent.sequence = lane._sequence
+        return sent
+
+    return change
+
+
+def out_of_line(add: Callable[..., None]) -> Callable[..., None]:
+    """Small appends do not wait for large ones."""
+
+    def change(self: AppendLane, *args: Any) -> None:
+        self._last = None
+        add(self, *args)
+
+    return change
+
+
+MUTANTS: Final = (
+    Mutant(
+        "the checksum of a frame is not looked at",
+        replaced(connection, "check_message", lambda _: nothing),
+        test_bad_peers.test_every_flipped_bit_of_a_frame_is_noticed,
+    ),
+    Mutant(
+        "half a frame is waited for for ever",
+        replaced(FrameConnection, "_watch_frame", lambda _: nothing),
+        test_bad_peers.test_half_a_frame_is_not_waited_for_for_ever,
+    ),
+    Mutant(
+        "a connection without a hello is kept",
+        replaced(FrameConnection, "_on_hello_deadline", lambda _: nothing),
+        test_bad_peers.test_who_does_not_say_hello_is_sent_away,
+    ),
+    Mutant(
+        "requests in flight are not bounded",
+        replaced(session, "IN_FLIGHT_REQUESTS_MAX", lambda limit: 100 * limit),
+        test_bad_peers.test_requests_in_flight_are_bounded_and_all_answered,
+    ),
+    Mutant(
+        "the deadline of a request is not kept",
+        replaced(Session, "_on_deadline", lambda _: nothing),
+        test_bad_peers.test_a_deadline_is_kept,
+    ),
+    Mutant(
+        "a node does not know its producers",
+        replaced(append_lane, "decode_append", without_producer),
+        test_requests.test_a_repeated_append_of_a_producer_is_answered_with_its_first_place,
+    ),
+    Mutant(
+        "small appends overtake large ones",
+        replaced(AppendLane, "add", out_of_line),
+        test_requests.test_appends_of_a_connection_keep_their_order_whatever_their_size,
+    ),
+    Mutant(
+        "a second try takes another number",
+        replaced(Lane, "_send", renumbered),
+        test_lanes.test_after_a_loss_everything_is_sent_again_in_order_under_the_same_numbers,
+    ),
+    Mutant(
+        "nobody looks whether a batch was published before",
+        replaced(Staging, "_publication", lambda _: nothing),
+        test_staging.test_a_batch_is_published_once_and_older_ones_count_as_done,
+    ),
+    Mutant(
+        "a bounded read ends inside a cut",
+        replaced(CutEnds, "round_down", lambda _: lambda self, begin, bound: bound),
+        test_pages.test_a_bounded_end_lies_at_a_cut,
+    ),
+)
+
+
+def by_name(mutant: Mutant) -> str:
+    return mutant.name
+
+
+# A test that fails half-way leaves its sockets to the garbage collector.
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
+)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=by_name)
+def test_a_mutant_is_caught(mutant: Mutant) -> None:
+    with (
+        mutant.change(),
+        patch.object(raw, "WAIT_SECONDS", WAIT_SECONDS),
+        pytest.raises((AssertionError, InvariantViolation, LogError, TimeoutError, KeyError)),
+    ):
+        mutant.test()
+    gc.collect()
