@@ -313,11 +313,6 @@ def test_the_salt_of_a_frame_can_be_read_before_the_header_of_its_file() -> None
     assert wal.frame_salt(data, len(data) - 8) == 0
 
 
-@given(frames=st.lists(RECORDS, max_size=4))
-def test_the_length_of_a_frame_is_known_before_it_is_encoded(frames: list[Record]) -> None:
-    assert wal.frame_bytes(frames) == len(wal.encode_frame(frames, 1, SALT))
-
-
 def raw_frame(payload: bytes, count: int, *, sequence: int = 1, zero: int = 0) -> bytes:
     tail = wal._FRAME_TAIL.pack(len(payload), count, sequence, SALT, zero) + payload
     return wal._FRAME_START.pack(wal.FRAME_MAGIC, crc32c(tail)) + tail

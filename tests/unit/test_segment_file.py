@@ -344,14 +344,13 @@ def test_many_pages_give_all_rows_of_every_key() -> None:
     rows, _, stats = build_rows(map(decode_batch, encoded), reader.footer.runs, SEED)
     assert rows is not None
     assert reader.key_rows(0, 2**64).equals(rows)
-    assert reader.key_row_count(0, 2**64) == stats.keyed == 6000
+    assert stats.keyed == 6000
     assert reader.verify(SEED).entries == 6000
     borders = [0, *reader.footer.pages.fence, 2**63, int(rows.hash_hi[77]), 2**64]
     for begin in borders:
         for end in borders:
             found = reader.key_rows(begin, end)
             assert found.equals(rows.between(begin, end) if begin < end else no_rows())
-            assert len(found) <= reader.key_row_count(begin, end)
     for number in range(0, 700, 13):
         high, low = hash_key(0, b"key %d" % number, SEED)
         mine = (rows.hash_hi == high) & (rows.hash_lo == low)

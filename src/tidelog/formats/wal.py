@@ -72,7 +72,6 @@ __all__ = [
     "encode_frame_parts",
     "encode_trim",
     "encode_truncate",
-    "frame_bytes",
     "frame_salt",
     "scan_file",
 ]
@@ -236,14 +235,6 @@ def encode_frame_parts(records: Sequence[Record], sequence: int, salt: int) -> t
     for part in parts:
         crc = crc32c(part, crc)
     return _FRAME_START.pack(FRAME_MAGIC, crc), *parts
-
-
-def frame_bytes(records: Sequence[Record]) -> int:
-    """How long the frame of ``records`` will be."""
-    length = FRAME_HEADER_BYTES
-    for record in records:
-        length += RECORD_HEADER_BYTES + (sum(map(len, record.parts)) + 7 & ~7)
-    return length
 
 
 def frame_salt(buffer: Buffer, offset: int) -> int:

@@ -270,11 +270,6 @@ class SegmentReader:
             rows = replace(rows, version_lo=self.footer.runs.glsns(rows.llsn))
         return rows.between(hash_hi_begin, hash_hi_end)
 
-    def key_row_count(self, hash_hi_begin: int, hash_hi_end: int) -> int:
-        """At least as many as ``key_rows`` gives; reads nothing."""
-        pages = self.footer.pages_between(hash_hi_begin, hash_hi_end)
-        return sum(self.footer.pages.rows[pages.start : pages.stop])
-
     def llsns(self) -> BitMap64:
         """The LLSNs that are here."""
         blocks = self.footer.blocks
