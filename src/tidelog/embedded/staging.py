@@ -105,14 +105,14 @@ class Staging:
 
     def discard(self, stages: Sequence[int]) -> None:
         """Forget stages; what was published or forgotten before is no error."""
-        with self._lock:
+        with self._alone():
             self._forget(stages)
 
     def expire(self, seconds: float) -> None:
         """Forget stages that are older than this and belong to no publication (G2)."""
         if not self._engine.has_topic(STAGE_TOPIC):
             return
-        with self._lock:
+        with self._alone():
             topic = self._engine.internal_topic(STAGE_TOPIC)
             oldest = time_ns() // 1000 - int(seconds * 1_000_000)
             end = find_time(self._engine, topic, oldest).glsn
@@ -166,14 +166,20 @@ class Staging:
     @contextmanager
     def _publishing(self) -> Iterator[None]:
         """One at a time, and after all that were interrupted."""
-        if not self._lock.acquire(timeout=self._engine.options.append_timeout_seconds):
-            raise Busy("another publication is under way: try again later")
-        try:
+        with self._alone():
             for key in self._unfinished():
                 publication = self._publication(key)
                 if publication is not None and publication.stages:
                     self._copy(key, publication)
                     self._forget(publication.stages)
+            yield
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else changes stages meanwhile; Busy if that cannot be had in time."""
+        if not self._lock.acquire(timeout=self._engine.options.append_timeout_seconds):
+            raise Busy("another publication is under way: try again later")
+        try:
             yield
         finally:
             self._lock.release()
