@@ -202,15 +202,15 @@ class JoinedSlices:
         if len(offsets) == 1 and offsets[0] is not None:
             places = offsets[0][self._begins[0] : self._ends[0] + 1]
             return np.frombuffer(places, np.int32), items[0]
-        parts: Sequence[Bytes | None] = offsets
-        if self._whole and None not in offsets:
+        parts: list[Bytes] = [part for part in offsets if part is not None]
+        if self._whole and len(parts) == len(offsets):
             shifts = [0, *accumulate(map(len, items))]
         else:
             parts, items, shifts = self._cut(offsets, items)
         total = shifts.pop()
         check(total < 1 << 31, "what is joined fits into offsets of 32 bits")
         # Each part has one offset more than rows: the end of its last one.
-        flat = np.frombuffer(b"".join(parts), np.int32)  # type: ignore[arg-type]
+        flat = np.frombuffer(b"".join(parts), np.int32)
         starts = np.ones(len(flat), dtype=np.bool_)
         starts[self._row_ends + np.arange(len(parts))] = False
         joined = np.empty(self.rows + 1, dtype=np.int32)
