@@ -20,6 +20,7 @@ from tidelog.embedded.cut_ends import CutEnds
 from tidelog.embedded.staging import Staging
 from tidelog.errors import LogError
 from tidelog.invariants import InvariantViolation
+from tidelog.limits import ATTACHMENT_BYTES_MAX, MESSAGE_BYTES_MAX
 from tidelog.net import connection
 from tidelog.net.connection import FrameConnection
 from tidelog.server import append_lane, session
@@ -59,6 +60,14 @@ def renumbered(send: Callable[[Lane, Shipment], Shipment]) -> Callable[[Lane, Sh
     return change
 
 
+def wide_open(init: Callable[..., None]) -> Callable[..., None]:
+    def change(self: FrameConnection, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        self._message_max, self._attachment_max = MESSAGE_BYTES_MAX, ATTACHMENT_BYTES_MAX
+
+    return change
+
+
 def out_of_line(add: Callable[..., None]) -> Callable[..., None]:
     """Small appends do not wait for large ones."""
 
@@ -74,6 +83,13 @@ MUTANTS: Final = (
         "the checksum of a frame is not looked at",
         replaced(connection, "check_message", lambda _: nothing),
         test_bad_peers.test_every_flipped_bit_of_a_frame_is_noticed,
+    ),
+    Mutant(
+        "frames may be large before the hello",
+        replaced(FrameConnection, "__init__", wide_open),
+        lambda: test_bad_peers.test_oversized_lengths_are_refused_before_anything_is_received(
+            False, 8
+        ),
     ),
     Mutant(
         "half a frame is waited for for ever",
