@@ -20,7 +20,11 @@ TopicId = NewType("TopicId", int)
 StreamId = NewType("StreamId", int)
 ProducerId = NewType("ProducerId", int)
 
+NodeId = NewType("NodeId", int)
+"""A storage node or a node of the metadata repository, from 1; 0 means none."""
+
 FIRST_GLSN = Glsn(1)
 FIRST_LLSN = Llsn(1)
 FIRST_TERM = Term(1)
 NO_VERSION = Version(0)
+NO_NODE = NodeId(0)
