@@ -43,12 +43,46 @@ SNAPSHOT_BYTES_MAX: Final = 64 * MIB
 LIVE_INDEX_BYTES_MAX: Final = 1024 * MIB
 MANIFEST_BYTES_MAX: Final = 256 * MIB
 
+RAFT_LOG_ROOM_BYTES_MIN: Final = 4 * KIB
+RAFT_LOG_ROOM_BYTES_DEFAULT: Final = 4 * MIB
+"""How much is written behind the base of a Raft log file before the next file begins."""
+RAFT_LOG_FILE_BYTES_MAX: Final = 1024 * MIB
+RAFT_SNAPSHOT_BYTES_MAX: Final = 256 * MIB
+
 TOPICS_MAX: Final = 10_000
 STREAMS_PER_TOPIC_MAX: Final = 4_096
 TOPIC_NAME_CHARS_MAX: Final = 200
+STREAMS_MAX: Final = 100_000
+"""Log streams of all topics together."""
 PRODUCERS_PER_STREAM_MAX: Final = 4_096
 PRODUCER_WINDOW: Final = 8
 """How many of a producer's last appends can still be answered with their receipt."""
+
+STORAGE_NODES_MAX: Final = 1_024
+NODE_ADDRESS_CHARS_MAX: Final = 300
+METADATA_BATCH_COMMANDS_MAX: Final = 4_096
+"""What one entry of the metadata repository's Raft log may carry."""
+METADATA_REQUEST_BYTES_MAX: Final = 512 * KIB
+"""What a change of the metadata may have, and all changes in one entry together."""
+METADATA_REQUESTS_MAX: Final = 1_024
+"""Changes of the metadata that may wait at one metadata node."""
+METADATA_REPORTS_MAX: Final = 1 << 17
+"""Replicas whose shared reports may wait at the leader."""
+DELIVERY_CUTS_MAX: Final = 256
+"""Cuts that a storage node may have been sent and not acknowledged."""
+
+ENSEMBLE_NODES_MAX: Final = 9
+STREAM_PLAN_BYTES_MAX: Final = 4 * KIB
+ORDER_NUMBER_END: Final = 1 << 63
+"""Terms and the numbers of topics, streams and nodes lie below it."""
+REPORT_ENTRIES_MAX: Final = 1 << 40
+"""Unordered entries that one report may tell of."""
+ORDER_HISTORY_CUTS_MAX: Final = 1_024
+"""Cuts kept for replicas that are behind; one that is further behind asks a peer."""
+ORDER_HISTORY_COMMITS_MAX: Final = 256 * KIB
+"""What all kept cuts together may say about streams."""
+ORDER_UNAPPLIED_CUTS_MAX: Final = 128
+"""Cuts of a stream that a majority has not applied yet; beyond it the stream has to wait."""
 
 HELLO_BYTES_MAX: Final = 4 * KIB
 """What a frame may have before both sides have said hello."""
@@ -68,7 +102,36 @@ CHORE_THREADS: Final = 4
 LIVENESS_ROWS_MAX: Final = 1 << 20
 """Key rows looked at in one go while live indexes are computed: this bounds its memory."""
 
+RAFT_ENTRY_BYTES_MAX: Final = MIB
+"""What one proposal to the Raft group may bring."""
+RAFT_APPEND_BYTES_MAX: Final = MIB
+"""What one message to a follower holds, unless one entry is larger."""
+RAFT_INFLIGHT_BYTES_MAX: Final = 64 * MIB
+RAFT_INFLIGHT_COUNT_MAX: Final = 1_024
+RAFT_UNCOMMITTED_BYTES_MAX: Final = 256 * MIB
+RAFT_CHUNK_BYTES_MAX: Final = MIB
+RAFT_READS_MAX: Final = 64 * KIB
+"""Linearizable reads that may wait at one node; more are lost at once."""
+RAFT_MEMBERS_MAX: Final = 32
+RAFT_NUMBER_END: Final = 1 << 62
+"""Terms and indexes of a peer beyond this are nonsense; all real ones fit into 64 bits."""
+
 check(BATCH_BODY_BYTES_MAX >= 2 * VALUE_BYTES_MAX, "the largest value must fit into a batch")
 check(GROUP_BYTES_MAX >= 2 * BATCH_BODY_BYTES_MAX, "the largest batch must fit into a group")
 check(WAL_FILE_BYTES_MAX < 1 << 32, "WAL offsets are 32 bit in frames")
+check(
+    METADATA_REQUEST_BYTES_MAX + 64 * METADATA_BATCH_COMMANDS_MAX <= RAFT_ENTRY_BYTES_MAX,
+    "changes and reports of a batch must fit into a Raft entry",
+)
+check(ORDER_UNAPPLIED_CUTS_MAX <= ORDER_HISTORY_CUTS_MAX, "a stream waits before history is full")
+check(STREAMS_PER_TOPIC_MAX <= STREAMS_MAX, "the largest topic must fit into a log")
 check(ATTACHMENT_BYTES_MAX >= BATCH_BODY_BYTES_MAX + MIB, "the largest batch must fit into a frame")
+check(
+    RAFT_APPEND_BYTES_MAX + RAFT_ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX,
+    "the largest append of the Raft group must fit into a message",
+)
+check(RAFT_CHUNK_BYTES_MAX < MESSAGE_BYTES_MAX, "a part of a snapshot must fit into a message")
+check(
+    RAFT_LOG_FILE_BYTES_MAX >= 4 * RAFT_UNCOMMITTED_BYTES_MAX,
+    "entries that wait to be committed must fit into the base of a Raft log file",
+)

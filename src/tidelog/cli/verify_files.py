@@ -31,12 +31,8 @@ from tidelog.formats.wal_payloads import (
     decode_truncate,
 )
 from tidelog.invariants import InvariantViolation
-from tidelog.storage.node_store import (
-    LOCK_NAME,
-    MANIFEST_NAME,
-    STREAMS_DIRECTORY,
-    WAL_DIRECTORY,
-)
+from tidelog.storage.log_directory import LOCK_NAME
+from tidelog.storage.node_store import MANIFEST_NAME, STREAMS_DIRECTORY, WAL_DIRECTORY
 from tidelog.storage.os_vfs import OsVfs
 from tidelog.storage.scrub import scrub
 from tidelog.storage.segment_file import SegmentReader

@@ -48,7 +48,6 @@ from tidelog.storage.vfs import Lock
 from tidelog.storage.wal import Wal
 
 MANIFEST_NAME = "manifest"
-LOCK_NAME = "LOCK"
 WAL_DIRECTORY = "wal"
 STREAMS_DIRECTORY = "streams"
 _RECORD_BYTES = 128

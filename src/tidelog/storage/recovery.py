@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 from tidelog.core.replica.commit_context import CommitContext
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.core.replica.recover import Facts, recover
-from tidelog.errors import CorruptData, LogLocked, NotALog, ReadOnly
+from tidelog.errors import CorruptData, NotALog
 from tidelog.formats.batch import decode_batch
 from tidelog.formats.manifest import Manifest, StreamManifest, decode_manifest, encode_manifest
 from tidelog.formats.wal import (
@@ -40,9 +40,9 @@ from tidelog.storage.atomic_file import read_file, remove_temporaries, replace_f
 from tidelog.storage.compaction import segment_facts, settled_index
 from tidelog.storage.compaction_files import recover_groups, remove_symlinks
 from tidelog.storage.fail_stop import FailStopVfs
+from tidelog.storage.log_directory import LOCK_NAME, parent_of, sync_parent, take_lock
 from tidelog.storage.memtable import StoredBatch
 from tidelog.storage.node_store import (
-    LOCK_NAME,
     MANIFEST_NAME,
     STREAMS_DIRECTORY,
     WAL_DIRECTORY,
@@ -74,13 +74,13 @@ def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
     if found is None:
         if not options.create:
             raise NotALog(f"{path} does not exist")
-        parent = _parent(path)
+        parent = parent_of(path)
         if disk.stat(parent) is None:
             raise NotALog(f"there is no directory {parent} to make the log in: create it first")
         disk.make_dir(path)
     if MANIFEST_NAME not in disk.list_dir(path) and not options.create:
         raise NotALog(f"{path} holds no log: it has no manifest")
-    lock = _take_lock(disk, path)
+    lock = take_lock(disk, path)
     try:
         data = read_file(disk, f"{path}/{MANIFEST_NAME}", MANIFEST_BYTES_MAX)
         if data is None:
@@ -89,19 +89,6 @@ def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
     except BaseException:
         lock.release()
         raise
-
-
-def _take_lock(disk: FailStopVfs, path: str) -> Lock:
-    try:
-        return disk.lock(f"{path}/{LOCK_NAME}")
-    except BlockingIOError as error:
-        raise LogLocked(
-            f"{path} is open in another process ({error}): close it there first"
-        ) from error
-    except PermissionError as error:
-        raise ReadOnly(f"{path} cannot be written to: {error}") from error
-    except OSError as error:
-        raise ReadOnly(f"{path} cannot be locked: {error}") from error
 
 
 # -- a new log ------------------------------------------------------------------------------
@@ -126,23 +113,12 @@ def _create(disk: FailStopVfs, path: str, options: StoreOptions, lock: Lock) -> 
     try:
         # All names first: whoever finds a manifest, after a kill too, may rely on the rest.
         disk.sync_dir(path)
-        _sync_parent(disk, path)
+        sync_parent(disk, path)
         replace_file(disk, path, MANIFEST_NAME, encode_manifest(manifest))
     except BaseException:
         wal.close()
         raise
     return NodeStore(disk, path, manifest, wal, OpenSegments(disk), lock)
-
-
-def _sync_parent(disk: FailStopVfs, path: str) -> None:
-    """The log's own directory must not vanish either."""
-    parent = _parent(path)
-    if parent != path:
-        disk.sync_dir(parent)
-
-
-def _parent(path: str) -> str:
-    return path.rsplit("/", 1)[0] or "/"
 
 
 def _check_only_leftovers(disk: FailStopVfs, path: str) -> None:
@@ -295,7 +271,7 @@ class _Opening:
 
     def _settle_stream(self, store: StreamStore) -> None:
         store.rearrange()
-        store.snapshot, _, problem = store.snapshots.load(store.rebuild_live)
+        store.snapshot, _, problem = store.snapshots.load(store.rebuild)
         if store.snapshot.index >= store.end_llsn:
             # What a snapshot has seen was durable, so this is no write that was cut short.
             raise CorruptData(
