@@ -51,6 +51,10 @@ class UnknownStream(Rejected):
     """The topic has no log stream of that number."""
 
 
+class RevisionConflict(Rejected):
+    """A stream's metadata changed since it was read; the message has the current revision."""
+
+
 class OutOfRange(Rejected):
     """A position was asked for that the log has not reached yet."""
 
@@ -61,6 +65,10 @@ class Trimmed(Rejected):
     def __init__(self, message: str, *, first_available: int) -> None:
         super().__init__(message)
         self.first_available = first_available
+
+
+class MissedDeletes(Rejected):
+    """Compaction dropped deletes that a table had not read; the message says what to do."""
 
 
 class StaleWrite(Rejected):

@@ -16,6 +16,9 @@ Term = NewType("Term", int)
 Version = NewType("Version", int)
 """The number of a cut; one sequence for the whole cluster."""
 
+Revision = NewType("Revision", int)
+"""How often the metadata of a log stream was written, from 1; every write names the one it saw."""
+
 TopicId = NewType("TopicId", int)
 StreamId = NewType("StreamId", int)
 ProducerId = NewType("ProducerId", int)
@@ -26,5 +29,6 @@ NodeId = NewType("NodeId", int)
 FIRST_GLSN = Glsn(1)
 FIRST_LLSN = Llsn(1)
 FIRST_TERM = Term(1)
+FIRST_REVISION = Revision(1)
 NO_VERSION = Version(0)
 NO_NODE = NodeId(0)

@@ -295,6 +295,23 @@ def test_a_topic_too_many_is_refused_before_anything_is_written(
         assert log.topics() == ["default", "second"]
 
 
+def test_a_stream_too_many_is_refused_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine, "STREAMS_MAX", 3)
+    disk = SimDisk()
+    with open_sim(disk) as log:
+        log.create_topic("second", streams=2)
+        with pytest.raises(BadOption, match="at most 3 log streams"):
+            log.create_topic("third")
+        with pytest.raises(BadOption, match="at most 3 log streams"):
+            log.add_streams("second", 1)
+        assert log.topic("second").append(b"").glsn == 1
+    with open_sim(disk) as log:
+        assert log.topics() == ["default", "second"]
+        assert log.topic("second").append(b"").glsn == 2
+
+
 def test_an_unknown_topic_is_not_made_when_nothing_may_be_created() -> None:
     disk = SimDisk()
     open_sim(disk).close()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Final
 
-from tidelog.core.order.commands import AddStreams, CreateTopic
+from tidelog.core.order.commands import AddStreams, CreateTopic, NewStream
 from tidelog.core.order.machine import OrderMachine
 from tidelog.core.order.state import OrderState, StreamOrder, TopicOrder
 from tidelog.embedded.commit_queue import CommitQueue, Request
@@ -28,14 +29,18 @@ from tidelog.errors import (
 )
 from tidelog.formats.manifest import TopicManifest
 from tidelog.invariants import check
-from tidelog.limits import STREAMS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX, TOPICS_MAX
+from tidelog.limits import STREAMS_MAX, STREAMS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX, TOPICS_MAX
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.recovery import StoreOptions, open_node_store
+from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import Vfs
-from tidelog.types import Glsn, Llsn, StreamId, Term, TopicId, Version
+from tidelog.types import Glsn, Llsn, NodeId, StreamId, Term, TopicId, Version
 
 INTERNAL_PREFIX = "~"
 """Topics whose names begin with it are the log's own."""
+
+THIS_NODE: Final = NodeId(1)
+"""Where the only replica of every log stream is."""
 
 
 class Engine:
@@ -132,6 +137,13 @@ class Engine:
         """Begin a new WAL file, so that what the current one holds can go into segments."""
         self.submit(AdminRequest(self.node.wal.roll))
 
+    def drop_trimmed(self, store: StreamStore) -> None:
+        """Delete the segments in which all was trimmed; if there is a worker, it does so soon."""
+        if self._worker is None:
+            self.maintenance.minor(store)
+        else:
+            self._worker.drop_trimmed(store)
+
     # -- waiting for order --------------------------------------------------------------------
 
     def high_watermark(self, topic: int) -> int:
@@ -195,9 +207,10 @@ class Engine:
             raise TopicExists(f"there is a topic {name!r} already")
         if len(self.node.topics) >= TOPICS_MAX:
             raise BadOption(f"a log has at most {TOPICS_MAX} topics")
+        self._check_room(streams)
         topic = self.node.add_topic(name, streams=streams, versions=versions)
-        ids = tuple(StreamId(stream) for stream in topic.streams)
-        self.order.step(CreateTopic(topic=TopicId(topic.topic), streams=ids, name=name))
+        added = _new_streams(topic.streams)
+        self.order.step(CreateTopic(topic=TopicId(topic.topic), streams=added, name=name))
 
     def add_streams(self, name: str, count: int) -> TopicManifest:
         self.submit(AdminRequest(lambda: self._add_streams(name, count)))
@@ -208,9 +221,14 @@ class Engine:
         if count < 1:
             raise BadOption(f"at least one log stream is added, not {count}")
         _check_topic(name, len(known.streams) + count, known.versions)
+        self._check_room(count)
         topic = self.node.add_streams(known.topic, count)
-        added = tuple(StreamId(stream) for stream in topic.streams[len(known.streams) :])
+        added = _new_streams(topic.streams[len(known.streams) :])
         self.order.step(AddStreams(topic=TopicId(topic.topic), streams=added))
+
+    def _check_room(self, streams: int) -> None:
+        if len(self.node.streams) + streams > STREAMS_MAX:
+            raise BadOption(f"a log has at most {STREAMS_MAX} log streams")
 
     # -- end ----------------------------------------------------------------------------------
 
@@ -255,6 +273,7 @@ def restore_order(node: NodeStore) -> OrderMachine:
             StreamOrder.settled(
                 TopicId(store.topic),
                 StreamId(stream),
+                THIS_NODE,
                 term=Term(store.term),
                 version=Version(context.version),
                 glsn_end=Glsn(context.glsn_end),
@@ -266,11 +285,15 @@ def restore_order(node: NodeStore) -> OrderMachine:
             TopicId(topic.topic),
             tuple(StreamId(stream) for stream in topic.streams),
             topic.name,
-            Glsn(watermarks[topic.topic]),
+            high_watermark=Glsn(watermarks[topic.topic]),
         )
         for _, topic in sorted(node.topics.items())
     ]
     return OrderMachine.restore(OrderState(Version(version), tuple(topics), tuple(streams)))
+
+
+def _new_streams(numbers: Sequence[int]) -> tuple[NewStream, ...]:
+    return tuple([NewStream(StreamId(number), (THIS_NODE,)) for number in numbers])
 
 
 def _check_topic(name: str, streams: int, versions: str) -> None:

@@ -6,7 +6,7 @@ One job runs at a time, in the worker thread or inside the append that is due.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -251,6 +251,8 @@ class Worker:
         self._tick_seconds = tick_seconds
         self._changed = threading.Condition()
         self._due = False
+        self._trimmed: dict[int, StreamStore] = {}
+        """Streams that may have segments to delete."""
         self._stopping = False
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="tidelog-worker", daemon=True)
@@ -258,6 +260,13 @@ class Worker:
 
     def wake(self) -> None:
         with self._changed:
+            self._due = True
+            self._changed.notify_all()
+
+    def drop_trimmed(self, store: StreamStore) -> None:
+        """Delete what was trimmed, as soon as the job that runs is done."""
+        with self._changed:
+            self._trimmed[store.stream] = store
             self._due = True
             self._changed.notify_all()
 
@@ -284,12 +293,15 @@ class Worker:
                 if self._stopping:
                     return
                 due, self._due = self._due, False
-            self._work(due)
+                trimmed, self._trimmed = list(self._trimmed.values()), {}
+            self._work(due, trimmed)
             with self._changed:
                 self._changed.notify_all()
 
-    def _work(self, due: bool) -> None:
+    def _work(self, due: bool, trimmed: Sequence[StreamStore]) -> None:
         try:
+            for store in trimmed:  # First: the flush may need the room.
+                self._maintenance.minor(store)
             if due:
                 self._maintenance.flush_rolled()
             else:

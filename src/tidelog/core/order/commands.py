@@ -6,41 +6,84 @@ in the same order give the same cuts on every node.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TypeAlias
 
 import msgspec
 
-from tidelog.types import Glsn, Llsn, StreamId, Term, TopicId, Version
+from tidelog.types import Glsn, Llsn, NodeId, Revision, StreamId, Term, TopicId, Version
 
 
-class CreateTopic(msgspec.Struct, frozen=True, gc=False):
+class Quorum(Enum):
+    """Which replicas of a stream must have an entry before it is ordered."""
+
+    MAJORITY = "majority"
+    ALL = "all"
+
+
+class StreamStatus(Enum):
+    """Whether cuts take from a stream."""
+
+    RUNNING = "running"
+    SEALED = "sealed"
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+class NewStream(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A stream to be, and the nodes that hold its replicas: sorted, at least one."""
+
+    stream: StreamId
+    ensemble: tuple[NodeId, ...]
+
+
+class CreateTopic(msgspec.Struct, frozen=True, tag=1, array_like=True, gc=False):
     """A topic begins to exist, with its first streams."""
 
     topic: TopicId
-    streams: tuple[StreamId, ...]
+    streams: tuple[NewStream, ...]
     name: str = ""
+    quorum: Quorum = Quorum.MAJORITY
 
 
-class AddStreams(msgspec.Struct, frozen=True, gc=False):
+class AddStreams(msgspec.Struct, frozen=True, tag=2, array_like=True, gc=False):
     """A topic gets more streams; its GLSN sequence goes on."""
 
     topic: TopicId
-    streams: tuple[StreamId, ...]
+    streams: tuple[NewStream, ...]
 
 
-class ChangeTerm(msgspec.Struct, frozen=True, gc=False):
-    """A stream has a new leadership: from here on, reports of older terms are void."""
+class RemoveStream(msgspec.Struct, frozen=True, tag=3, array_like=True, gc=False):
+    """A stream ends, if ``revision`` is its current one; the GLSNs of its topic go on."""
 
     stream: StreamId
+    revision: Revision
+
+
+class UpdateStream(msgspec.Struct, frozen=True, tag=4, array_like=True, gc=False):
+    """The operator's write, if ``revision`` is the current one; the next one is 1 higher.
+
+    From a new term on, reports of older terms are void.  ``leader`` and ``plan`` mean nothing to
+    the order.
+    """
+
+    stream: StreamId
+    revision: Revision
     term: Term
+    ensemble: tuple[NodeId, ...]
+    leader: NodeId
+    status: StreamStatus
+    plan: bytes
 
 
-class Report(msgspec.Struct, frozen=True, gc=False):
+class Report(msgspec.Struct, frozen=True, tag=5, array_like=True, gc=False):
     """A replica has ``length`` durable, unordered entries from ``llsn_begin`` on.
 
     ``version`` is the highest cut that the replica knows.
     """
 
+    node: NodeId
     stream: StreamId
     term: Term
     version: Version
@@ -48,14 +91,17 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     length: int
 
 
-class Cut(msgspec.Struct, frozen=True, gc=False):
-    """Order all that was reported and is not ordered yet."""
+class Cut(msgspec.Struct, frozen=True, tag=6, array_like=True, gc=False):
+    """Order all that was reported by quorums and is not ordered yet."""
 
 
-Command: TypeAlias = CreateTopic | AddStreams | ChangeTerm | Report | Cut
+Command: TypeAlias = CreateTopic | AddStreams | RemoveStream | UpdateStream | Report | Cut
 
 
-class StreamCommit(msgspec.Struct, frozen=True, gc=False):
+# -- answers -------------------------------------------------------------------------------------
+
+
+class StreamCommit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One stream's part of a cut: ``length`` entries get GLSNs from ``glsn_begin`` on.
 
     ``high_watermark`` is that of the topic after the whole cut.
@@ -79,11 +125,18 @@ class StreamCommit(msgspec.Struct, frozen=True, gc=False):
         return Llsn(self.llsn_begin + self.length)
 
 
-class CutDecided(msgspec.Struct, frozen=True, gc=False):
+class CutDecided(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A new version: the streams that something was ordered for, by (topic, stream)."""
 
     version: Version
     commits: tuple[StreamCommit, ...]
+
+
+class VersionedCommit(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What one cut means for one stream."""
+
+    version: Version
+    commit: StreamCommit
 
 
 Effect: TypeAlias = CutDecided

@@ -2,7 +2,7 @@
 
 Invariants of a cut:
   D1  its version is the one before it + 1, and it orders at least one entry
-  D2  its streams are sorted by (topic, stream), each once, none empty
+  D2  its streams are sorted by (topic, stream), each once, none empty, none sealed
   D3  a stream's LLSNs begin where its ordered part ended
   D4  a topic's GLSNs continue from its high watermark without gap or overlap, in the order
       of the streams, and end at the high watermark that all of them carry
@@ -15,41 +15,43 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Final
 
-from tidelog.core.order.commands import CutDecided, StreamCommit
+from tidelog.core.order.commands import CutDecided, StreamCommit, StreamStatus
 from tidelog.core.order.state import StreamOrder, TopicOrder
-from tidelog.types import Glsn, StreamId, TopicId, Version
+from tidelog.types import Glsn, Llsn, StreamId, TopicId, Version
 
-_place: Final = attrgetter("topic", "stream")
+place: Final = attrgetter("topic", "stream")
+"""The order of streams in a cut."""
 _topic: Final = attrgetter("topic")
 
 
 def decide(
     version: Version,
-    pending: Sequence[StreamOrder],
+    ends: Mapping[StreamId, Llsn],
+    streams: Mapping[StreamId, StreamOrder],
     topics: Mapping[TopicId, TopicOrder],
 ) -> CutDecided | None:
-    """Issue GLSNs for all that ``pending`` streams reported; None if that is nothing.
+    """Issue GLSNs for all entries up to ``ends``; None if that is nothing.
 
-    ``version`` is that of the last cut.  Streams that are not given are not looked at.
+    ``version`` is that of the last cut.  Streams without an end are not looked at.
     """
-    changed = [stream for stream in pending if stream.reported_end > stream.llsn_end]
+    changed = [order for stream, end in ends.items() if end > (order := streams[stream]).llsn_end]
     if not changed:
         return None
     if len(changed) > 1:
-        changed.sort(key=_place)
-    ends: dict[TopicId, Glsn] = {}
-    for stream in changed:
-        end = ends.get(stream.topic, topics[stream.topic].high_watermark)
-        ends[stream.topic] = Glsn(end + stream.reported_end - stream.llsn_end)
+        changed.sort(key=place)
+    highs: dict[TopicId, Glsn] = {}
+    for order in changed:
+        high = highs.get(order.topic) or topics[order.topic].high_watermark
+        highs[order.topic] = Glsn(high + ends[order.stream] - order.llsn_end)
     commits: list[StreamCommit] = []
     glsn, topic = Glsn(0), None
-    for stream in changed:
-        if stream.topic != topic:
-            topic = stream.topic
+    for order in changed:
+        if order.topic != topic:
+            topic = order.topic
             glsn = Glsn(topics[topic].high_watermark + 1)
-        length = stream.reported_end - stream.llsn_end
+        length = ends[order.stream] - order.llsn_end
         commits.append(
-            StreamCommit(topic, stream.stream, ends[topic], glsn, stream.llsn_end, length)
+            StreamCommit(topic, order.stream, highs[topic], glsn, order.llsn_end, length)
         )
         glsn = Glsn(glsn + length)
     return CutDecided(Version(version + 1), tuple(commits))
@@ -64,10 +66,9 @@ def flaw_in_cut(
     """Say why ``cut`` cannot come right after ``version``; None if it can."""
     if cut.version != version + 1:
         return f"D1: version {cut.version} after version {version}"
-    if not cut.commits:
-        return f"D1: version {cut.version} orders nothing"
-    if any(_place(a) >= _place(b) for a, b in pairwise(cut.commits)):
-        return f"D2: the streams of version {cut.version} are out of order"
+    flaw = flaw_in_shape(cut)
+    if flaw is not None:
+        return flaw
     for number, commits in groupby(cut.commits, key=_topic):
         topic = topics.get(number)
         if topic is None:
@@ -78,26 +79,43 @@ def flaw_in_cut(
     return None
 
 
+def flaw_in_shape(cut: CutDecided) -> str | None:
+    """Say what is wrong with a cut by itself; None if nothing is."""
+    if not cut.commits:
+        return f"D1: version {cut.version} orders nothing"
+    if any(place(a) >= place(b) for a, b in pairwise(cut.commits)):
+        return f"D2: the streams of version {cut.version} are out of order"
+    for number, group in groupby(cut.commits, key=_topic):
+        commits = tuple(group)
+        glsn = commits[0].glsn_begin
+        for commit in commits:
+            if commit.length < 1:
+                return f"D2: stream {commit.stream} is listed with {commit.length} entries"
+            if commit.glsn_begin != glsn:
+                return f"D4: stream {commit.stream} gets GLSN {commit.glsn_begin} instead of {glsn}"
+            glsn = commit.glsn_end
+        if any(commit.high_watermark != glsn - 1 for commit in commits):
+            return f"D4: topic {number} ends at GLSN {glsn - 1}, its high watermark says otherwise"
+    return None
+
+
 def _flaw_in_topic(
     commits: Sequence[StreamCommit],
     topic: TopicOrder,
     streams: Mapping[StreamId, StreamOrder],
 ) -> str | None:
     glsn = topic.high_watermark + 1
+    if commits[0].glsn_begin != glsn:
+        return f"D4: topic {topic.topic} goes on at GLSN {commits[0].glsn_begin}, not at {glsn}"
     for commit in commits:
-        stream = streams.get(commit.stream)
-        if stream is None or stream.topic != topic.topic:
+        order = streams.get(commit.stream)
+        if order is None or order.topic != topic.topic:
             return f"D2: stream {commit.stream} is not one of topic {topic.topic}"
-        if commit.length < 1:
-            return f"D2: stream {commit.stream} is listed with {commit.length} entries"
-        if commit.llsn_begin != stream.llsn_end:
+        if order.status is StreamStatus.SEALED:
+            return f"D2: stream {commit.stream} is sealed"
+        if commit.llsn_begin != order.llsn_end:
             return (
                 f"D3: stream {commit.stream} continues at LLSN {commit.llsn_begin},"
-                f" but its ordered part ends at {stream.llsn_end}"
+                f" but its ordered part ends at {order.llsn_end}"
             )
-        if commit.glsn_begin != glsn:
-            return f"D4: stream {commit.stream} gets GLSN {commit.glsn_begin} instead of {glsn}"
-        glsn = commit.glsn_end
-    if any(commit.high_watermark != glsn - 1 for commit in commits):
-        return f"D4: topic {topic.topic} ends at GLSN {glsn - 1}, its high watermark says otherwise"
     return None

@@ -1,69 +1,96 @@
 """The order layer as a deterministic machine: reports in, cuts out.
 
-Input: one ``Command`` at a time.  Output: the cuts that it decides.  A cut visits only the
-streams that have something to order, whatever their number is in all.
+Input: one ``Command`` at a time.  Output: the cuts that it decides.  A report costs the same
+whatever the number of streams is; a cut visits only the streams that have something to order.
 
 Invariants:
   O1  every decided cut is sound after the one before it (D1 to D4 of ``decide``)
-  O2  a stream waits for the next cut exactly when it was reported beyond what is ordered
+  O2  a stream waits for the next cut exactly when it is running, its write quorum has more
+      durable than is ordered, and a majority keeps up with its cuts
   O3  no entry is ordered twice: ordered ends and the version never go back
-  O4  a report counts only in the stream's current term; a new term voids what was reported
-      in the old one, for the new leader may not have it
+  O4  a new term voids what was reported in the old one, for the new leader may not have it
+  O5  a stream's metadata is written only by who has seen its latest revision
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from tidelog import limits
 from tidelog.core.order.commands import (
     AddStreams,
-    ChangeTerm,
     Command,
     CreateTopic,
     Cut,
     CutDecided,
     Effect,
+    NewStream,
+    RemoveStream,
     Report,
     StreamCommit,
+    StreamStatus,
+    UpdateStream,
+    VersionedCommit,
 )
 from tidelog.core.order.decide import decide, flaw_in_cut
-from tidelog.core.order.state import OrderState, StreamOrder, TopicOrder, flaw_in_state
-from tidelog.errors import BadOption, CorruptData, TopicExists, UnknownStream, UnknownTopic
+from tidelog.core.order.flaws import flaw_in_state
+from tidelog.core.order.history import History
+from tidelog.core.order.quorum import durable_end
+from tidelog.core.order.refusals import (
+    refuse_revision,
+    refuse_streams,
+    refuse_topic,
+    refuse_update,
+)
+from tidelog.core.order.reports import Ignored, replicas_after, weigh
+from tidelog.core.order.state import (
+    NO_STREAM,
+    OrderState,
+    ReplicaOrder,
+    StreamOrder,
+    TopicOrder,
+)
+from tidelog.errors import CorruptData, UnknownStream, UnknownTopic
 from tidelog.invariants import check
-from tidelog.types import FIRST_LLSN, NO_VERSION, Llsn, StreamId, TopicId, Version
-
-
-class Ignored(Enum):
-    """Why a command was left without effect."""
-
-    UNKNOWN_STREAM = "no stream has that number"
-    OLD_TERM = "the term has passed"
-    UNKNOWN_TERM = "the term has not begun"
-    INVALID = "the report has no valid position"
-    UNKNOWN_VERSION = "the replica knows a version that was never decided"
-    GAP = "the reported entries begin beyond what is ordered"
-    CONTRADICTION = "what the replica has ordered is not what its version ordered"
-    ALREADY_ORDERED = "all reported entries are ordered already"
-    REPEATED = "as much or more was reported before"
+from tidelog.types import (
+    FIRST_LLSN,
+    NO_VERSION,
+    Llsn,
+    Revision,
+    StreamId,
+    TopicId,
+    Version,
+)
 
 
 class OrderMachine:
     """Decides cuts; ``step`` is the only way to change it once it runs."""
 
-    __slots__ = ("_ignored", "_pending", "_streams", "_topics", "_version")
+    __slots__ = (
+        "_history",
+        "_ignored",
+        "_names",
+        "_pending",
+        "_retired",
+        "_streams",
+        "_topics",
+        "_version",
+    )
 
     def __init__(self) -> None:
         self._version = NO_VERSION
         self._topics: dict[TopicId, TopicOrder] = {}
+        self._names: dict[str, TopicId] = {}
         self._streams: dict[StreamId, StreamOrder] = {}
-        # A dict, since the order of a set is not the same on every node.
-        self._pending: dict[StreamId, None] = {}
+        self._retired = NO_STREAM
+        self._history = History()
+        self._pending: dict[StreamId, Llsn] = {}
+        """How far the next cut will order the streams that wait for it (O2)."""
         self._ignored: dict[Ignored, int] = {}
+
+    # -- storing ------------------------------------------------------------------------------
 
     @classmethod
     def restore(cls, state: OrderState) -> OrderMachine:
@@ -71,30 +98,74 @@ class OrderMachine:
         flaw = flaw_in_state(state)
         if flaw is not None:
             raise CorruptData(f"the stored order state is not sound: {flaw}")
+        return cls._resume(state)
+
+    @classmethod
+    def _resume(cls, state: OrderState) -> OrderMachine:
         machine = cls()
         machine._version = state.version
         machine._topics = {topic.topic: topic for topic in state.topics}
-        for stream in state.streams:
-            machine._put(stream)
+        machine._names = {topic.name: topic.topic for topic in state.topics if topic.name}
+        machine._streams = {order.stream: order for order in state.streams}
+        machine._retired = state.retired
+        machine._history = History.restore(
+            state.cuts, state.histories, machine._streams, state.version
+        )
+        for order in state.streams:
+            machine._update_pending(order)
         return machine
 
     @property
     def state(self) -> OrderState:
-        """All that must be kept to go on from here; equal for equal histories of commands."""
+        """All that the machine knows; ``restore`` goes on from it."""
         return OrderState(
-            version=self._version,
-            topics=tuple(self._topics[topic] for topic in sorted(self._topics)),
-            streams=tuple(self._streams[stream] for stream in sorted(self._streams)),
+            self._version,
+            tuple(self._topics.values()),
+            tuple(self._streams.values()),
+            self._history.cuts,
+            self._history.histories(self._version),
+            self._retired,
         )
+
+    def validate(self) -> None:
+        """Check every invariant at full length, for tests and simulations."""
+        state = self.state
+        flaw = flaw_in_state(state)
+        check(flaw is None, str(flaw))
+        fresh = self._resume(state)
+        check(fresh._pending == self._pending, "O2: the waiting streams are not those that should")
+        self._history.validate(fresh._history, self._streams, self._version)
+
+    # -- asking -------------------------------------------------------------------------------
 
     @property
     def version(self) -> Version:
-        """The version of the last cut."""
+        """The last cut."""
         return self._version
 
     @property
+    def first_version(self) -> Version:
+        """The oldest cut that is still kept; ``version`` + 1 if none is."""
+        return self._history.first_version(self._version)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether a cut would order anything."""
+        return bool(self._pending)
+
+    @property
+    def topics(self) -> Mapping[TopicId, TopicOrder]:
+        """All topics, as they stand."""
+        return MappingProxyType(self._topics)
+
+    @property
+    def streams(self) -> Mapping[StreamId, StreamOrder]:
+        """All streams, as they stand."""
+        return MappingProxyType(self._streams)
+
+    @property
     def ignored(self) -> Mapping[Ignored, int]:
-        """How many commands were left without effect, by reason, since the start."""
+        """How many reports were left without effect, by reason, since the start."""
         return MappingProxyType(self._ignored)
 
     def topic(self, topic: TopicId) -> TopicOrder:
@@ -111,18 +182,33 @@ class OrderMachine:
             raise UnknownStream(f"there is no stream {stream}")
         return found
 
-    def empty_commit(self, stream: StreamId) -> tuple[Version, StreamCommit]:
+    def commits_after(
+        self, stream: StreamId, version: Version
+    ) -> tuple[VersionedCommit, ...] | None:
+        """Return what a replica that knows ``version`` has missed of a stream, oldest first.
+
+        None if that is not kept any more: the replica has to synchronise from a peer.
+        """
+        return self._history.commits_after(self.stream(stream), version)
+
+    def cuts_after(self, version: Version) -> tuple[CutDecided, ...] | None:
+        """Return all cuts above ``version``, oldest first; None if one is not kept any more."""
+        return self._history.cuts_after(version, self._version)
+
+    def empty_commit(self, stream: StreamId) -> VersionedCommit:
         """Return what a stream learns from a cut that ordered nothing for it."""
         order = self.stream(stream)
-        topic = self._topics[order.topic]
-        return self._version, StreamCommit(
+        commit = StreamCommit(
             topic=order.topic,
             stream=stream,
-            high_watermark=topic.high_watermark,
+            high_watermark=self._topics[order.topic].high_watermark,
             glsn_begin=order.glsn_end,
             llsn_begin=order.llsn_end,
             length=0,
         )
+        return VersionedCommit(self._version, commit)
+
+    # -- changing -----------------------------------------------------------------------------
 
     def step(self, command: Command) -> list[Effect]:
         """Apply one command; a ``Rejected`` error means that nothing changed."""
@@ -130,27 +216,33 @@ class OrderMachine:
             case Report():
                 self._on_report(command)
             case Cut():
-                cut = self._decide()
+                cut = self._on_cut()
                 return [] if cut is None else [cut]
-            case ChangeTerm():
-                self._on_change_term(command)
+            case UpdateStream():
+                self._on_update_stream(command)
             case CreateTopic():
                 self._on_create_topic(command)
             case AddStreams():
                 self._on_add_streams(command)
+            case RemoveStream():
+                self._on_remove_stream(command)
         return []
 
     def order(self, ends: Mapping[StreamId, Llsn]) -> CutDecided | None:
-        """Report streams as durable up to these ends, each in its term, and decide a cut.
+        """Report streams as durable up to these ends, cut, and report the cut as known.
 
-        The same as the ``Report`` of each of them and then a ``Cut``; for a log whose only
-        replica sits beside the order, so that no report can be late, repeated or of another term.
+        For a log whose only replica sits beside the order: no report can be late, repeated or of
+        another term, and nobody can miss a cut.
         """
         for stream, end in ends.items():
-            order = self.stream(stream)
-            check(end >= order.reported_end, "O4: a replica took back what it had reported")
-            self._put(replace(order, reported_end=end))
-        return self._decide()
+            replicas = self.stream(stream).replicas
+            check(len(replicas) == 1, "O2: ordering at once is for streams with one replica")
+            check(end >= replicas[0].end, "R3: a replica took back what it had reported")
+        check(self._history.is_empty, "H3: a log with one replica misses no cut")
+        cut = decide(self._version, ends, self._streams, self._topics)
+        if cut is not None:
+            self._advance(cut, is_known=True)
+        return cut
 
     def replay(self, cut: CutDecided) -> None:
         """Apply a cut that was decided before; raise CorruptData unless it comes next."""
@@ -158,115 +250,146 @@ class OrderMachine:
         if flaw is not None:
             raise CorruptData(f"a stored cut does not continue the log: {flaw}")
         self._apply(cut)
+        for commit in cut.commits:
+            self._update_pending(self._streams[commit.stream])
+
+    # -- reports and cuts ---------------------------------------------------------------------
 
     def _on_report(self, report: Report) -> None:
-        reason = self._ignore_report(report)
-        if reason is not None:
-            self._ignore(reason)
-            return
-        order = self._streams[report.stream]
-        self._put(replace(order, reported_end=Llsn(report.llsn_begin + report.length)))
-
-    def _ignore_report(self, report: Report) -> Ignored | None:
         order = self._streams.get(report.stream)
-        if order is None:
-            return Ignored.UNKNOWN_STREAM
-        if report.term != order.term:
-            return Ignored.OLD_TERM if report.term < order.term else Ignored.UNKNOWN_TERM
-        if report.llsn_begin < FIRST_LLSN or report.length < 0 or report.version < NO_VERSION:
-            return Ignored.INVALID
-        if report.version > self._version:
-            return Ignored.UNKNOWN_VERSION
-        if report.llsn_begin > order.llsn_end:
-            return Ignored.GAP
-        # Knowing the last cut of the stream and standing at its end are the same thing.
-        if (report.version >= order.version) != (report.llsn_begin == order.llsn_end):
-            return Ignored.CONTRADICTION
-        end = report.llsn_begin + report.length
-        if end <= order.reported_end:
-            return Ignored.ALREADY_ORDERED if end <= order.llsn_end else Ignored.REPEATED
-        return None
+        weighed = (
+            Ignored.UNKNOWN_STREAM
+            if order is None
+            else weigh(report, order, self._version, self._history)
+        )
+        if isinstance(weighed, Ignored):
+            self._ignored[weighed] = self._ignored.get(weighed, 0) + 1
+        else:
+            self._put_replica(self._streams[report.stream], weighed)
 
-    def _decide(self) -> CutDecided | None:
+    def _put_replica(self, order: StreamOrder, new: ReplicaOrder) -> None:
+        replicas = list(order.replicas)
+        place = order.ensemble.index(new.node)
+        old, replicas[place] = replicas[place], new
+        changed = replace(order, replicas=tuple(replicas))
+        self._streams[order.stream] = changed
+        if new.version > old.version or not old.end:
+            self._history.release(order, old, self._version)
+            self._history.hold(changed, new, self._version)
+            self._history.settle(changed, self._version)
+        self._update_pending(changed)
+
+    def _update_pending(self, order: StreamOrder) -> None:
+        """Keep O2 for a stream that changed."""
+        end = self._orderable_end(order)
+        if end > order.llsn_end:
+            self._pending[order.stream] = end
+        else:
+            self._pending.pop(order.stream, None)
+
+    def _orderable_end(self, order: StreamOrder) -> Llsn:
+        """How far the next cut may order a stream; at or below its ordered end if it may not."""
+        if order.status is StreamStatus.SEALED or self._history.is_backlogged(order):
+            return order.llsn_end
+        return durable_end(order.replicas, self._topics[order.topic].quorum)
+
+    def _on_cut(self) -> CutDecided | None:
         """Order all that waits; O1 holds by what ``decide`` does, which its tests show."""
-        streams = self._streams
-        cut = decide(self._version, [streams[stream] for stream in self._pending], self._topics)
+        cut = decide(self._version, self._pending, self._streams, self._topics)
         check((cut is None) == (not self._pending), "O2: a waiting stream had nothing to order")
         if cut is not None:
+            self._pending.clear()
             self._apply(cut)
         return cut
 
     def _apply(self, cut: CutDecided) -> None:
+        self._history.add(cut, self._streams)
+        self._advance(cut)
+        self._history.trim(self._streams)
+
+    def _advance(self, cut: CutDecided, *, is_known: bool = False) -> None:
+        """Move the ends of streams and topics; ``is_known``: the only replica has learnt it too."""
         for commit in cut.commits:
             order = self._streams[commit.stream]
             topic = self._topics[commit.topic]
-            check(commit.llsn_end > order.llsn_end, "O3: an ordered end would not grow")
-            check(commit.high_watermark >= topic.high_watermark, "O3: a high watermark went back")
             llsn_end = commit.llsn_end
-            self._put(
-                StreamOrder(
-                    topic=commit.topic,
-                    stream=commit.stream,
-                    term=order.term,
-                    version=cut.version,
-                    glsn_end=commit.glsn_end,
-                    llsn_end=llsn_end,
-                    reported_end=max(order.reported_end, llsn_end),
-                )
+            check(llsn_end > order.llsn_end, "O3: an ordered end would not grow")
+            check(commit.high_watermark >= topic.high_watermark, "O3: a high watermark went back")
+            replicas = order.replicas
+            if is_known:
+                replicas = (ReplicaOrder(replicas[0].node, cut.version, llsn_end),)
+            self._streams[commit.stream] = StreamOrder(
+                commit.topic,
+                commit.stream,
+                replicas,
+                cut.version,
+                commit.glsn_end,
+                llsn_end,
+                order.term,
+                order.revision,
+                order.status,
+                order.leader,
+                order.plan,
             )
             if topic.high_watermark != commit.high_watermark:
                 self._topics[commit.topic] = replace(topic, high_watermark=commit.high_watermark)
         self._version = cut.version
 
-    def _on_change_term(self, command: ChangeTerm) -> None:
-        order = self.stream(command.stream)
-        if command.term <= order.term:
-            self._ignore(Ignored.OLD_TERM)
-            return
-        self._put(replace(order, term=command.term, reported_end=order.llsn_end))
+    # -- topics and streams -------------------------------------------------------------------
 
     def _on_create_topic(self, command: CreateTopic) -> None:
-        if command.topic in self._topics:
-            raise TopicExists(f"there is a topic {command.topic} already")
-        if command.name and any(topic.name == command.name for topic in self._topics.values()):
-            raise TopicExists(f"there is a topic named {command.name!r} already")
-        if len(command.name) > limits.TOPIC_NAME_CHARS_MAX:
-            raise BadOption(f"a topic name has at most {limits.TOPIC_NAME_CHARS_MAX} characters")
-        if len(self._topics) >= limits.TOPICS_MAX:
-            raise BadOption(f"a log has at most {limits.TOPICS_MAX} topics")
-        self._check_new_streams(command.streams, present=0)
-        self._topics[command.topic] = TopicOrder(command.topic, command.streams, command.name)
-        self._add_streams(command.topic, command.streams)
+        refuse_topic(command, self._topics, self._names)
+        self._refuse_streams(command.streams, present=0)
+        topic = TopicOrder(command.topic, (), command.name, command.quorum)
+        if command.name:
+            self._names[command.name] = command.topic
+        self._add_streams(topic, command.streams)
 
     def _on_add_streams(self, command: AddStreams) -> None:
         topic = self.topic(command.topic)
-        self._check_new_streams(command.streams, present=len(topic.streams))
-        self._topics[topic.topic] = replace(topic, streams=topic.streams + command.streams)
-        self._add_streams(topic.topic, command.streams)
+        self._refuse_streams(command.streams, present=len(topic.streams))
+        self._add_streams(topic, command.streams)
 
-    def _check_new_streams(self, streams: tuple[StreamId, ...], *, present: int) -> None:
-        if not streams:
-            raise BadOption("a topic needs at least one stream")
-        if present + len(streams) > limits.STREAMS_PER_TOPIC_MAX:
-            raise BadOption(f"a topic has at most {limits.STREAMS_PER_TOPIC_MAX} streams")
-        if len(frozenset(streams)) != len(streams):
-            raise BadOption("a stream is named twice")
-        for stream in streams:
-            if stream in self._streams:
-                raise BadOption(f"stream {stream} exists already")
+    def _refuse_streams(self, new: tuple[NewStream, ...], *, present: int) -> None:
+        refuse_streams(new, present=present, streams=self._streams, retired=self._retired)
 
-    def _add_streams(self, topic: TopicId, streams: tuple[StreamId, ...]) -> None:
-        for stream in streams:
-            self._put(StreamOrder(topic, stream))
+    def _add_streams(self, topic: TopicOrder, new: tuple[NewStream, ...]) -> None:
+        names = tuple([each.stream for each in new])
+        self._topics[topic.topic] = replace(topic, streams=topic.streams + names)
+        for each in new:
+            replicas = tuple([ReplicaOrder(node) for node in each.ensemble])
+            self._streams[each.stream] = StreamOrder(topic.topic, each.stream, replicas)
 
-    def _put(self, order: StreamOrder) -> None:
-        """Set a stream and keep O2; the only place that does either."""
-        check(order.reported_end >= order.llsn_end, "O2: ordered beyond what was reported")
-        self._streams[order.stream] = order
-        if order.reported_end > order.llsn_end:
-            self._pending[order.stream] = None
-        else:
-            self._pending.pop(order.stream, None)
+    def _on_remove_stream(self, command: RemoveStream) -> None:
+        order = self.stream(command.stream)
+        refuse_revision(order, command.revision)
+        self._history.forget_stream(order, self._version)
+        self._pending.pop(order.stream, None)
+        del self._streams[order.stream]
+        topic = self._topics[order.topic]
+        self._topics[order.topic] = replace(
+            topic,
+            streams=tuple([stream for stream in topic.streams if stream != order.stream]),
+            removed_entries=topic.removed_entries + order.llsn_end - FIRST_LLSN,
+        )
+        self._retired = max(self._retired, order.stream)
 
-    def _ignore(self, reason: Ignored) -> None:
-        self._ignored[reason] = self._ignored.get(reason, 0) + 1
+    def _on_update_stream(self, command: UpdateStream) -> None:
+        order = self.stream(command.stream)
+        refuse_update(command, order)
+        for replica in order.replicas:
+            self._history.release(order, replica, self._version)
+        changed = replace(
+            order,
+            replicas=replicas_after(command, order),
+            term=command.term,
+            revision=Revision(order.revision + 1),
+            status=command.status,
+            leader=command.leader,
+            plan=command.plan,
+        )
+        for replica in changed.replicas:
+            self._history.hold(changed, replica, self._version)
+        self._history.settle(changed, self._version)
+        self._streams[order.stream] = changed
+        self._update_pending(changed)

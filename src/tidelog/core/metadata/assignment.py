@@ -1,0 +1,42 @@
+"""Which metadata node collects from which storage node.  No state.
+
+Invariants of a plan:
+  A1  a storage node stays where it is unless its collector is gone or has more than its share
+  A2  the shares of any two collectors differ by at most one
+  A3  the same input gives the same plan, whatever order the mappings are in
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from tidelog.core.metadata.commands import Assign
+from tidelog.types import NodeId
+
+
+def plan_assignment(
+    current: Mapping[NodeId, NodeId], collectors: Collection[NodeId]
+) -> tuple[Assign, ...]:
+    """Return the moves that give every storage node a living collector, evenly.
+
+    ``current``: the collector of each storage node, as assigned; ``collectors``: who lives.
+    """
+    if not collectors:
+        return ()
+    kept: dict[NodeId, list[NodeId]] = {collector: [] for collector in sorted(collectors)}
+    homeless: list[NodeId] = []
+    for node in sorted(current):
+        kept.get(current[node], homeless).append(node)
+    # The ones that have most keep one more than the others: fewest moves.
+    share, larger = divmod(len(current), len(kept))
+    for collector in sorted(kept, key=lambda collector: (-len(kept[collector]), collector)):
+        allowed = share + (larger > 0)
+        larger -= larger > 0
+        homeless.extend(kept[collector][allowed:])
+        del kept[collector][allowed:]
+    moves: list[Assign] = []
+    for node in sorted(homeless):
+        collector = min(kept, key=lambda collector: (len(kept[collector]), collector))
+        kept[collector].append(node)
+        moves.append(Assign(node, collector))
+    return tuple(moves)

@@ -1,0 +1,246 @@
+"""The metadata repository's replicated state: the order layer, the storage nodes, who collects.
+
+Input: the batches of the Raft log, in its order.  Output: what each of them decides.  The same
+batches give the same state on every metadata node, so each can answer its storage nodes itself
+and nothing has to be handed over when the leader dies ("masterless global commit").
+
+Invariants:
+  M1  a replica is only placed on a storage node that is registered, and a storage node with a
+      replica stays registered
+  M2  ``hosted`` names exactly the streams in whose ensemble a storage node is
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from tidelog import limits
+from tidelog.core.metadata.commands import (
+    Assign,
+    Batch,
+    RegisterNode,
+    Request,
+    UnregisterNode,
+)
+from tidelog.core.order.commands import (
+    AddStreams,
+    CreateTopic,
+    Cut,
+    CutDecided,
+    NewStream,
+    RemoveStream,
+    Report,
+    UpdateStream,
+)
+from tidelog.core.order.machine import OrderMachine
+from tidelog.core.order.state import OrderState
+from tidelog.errors import BadOption, CorruptData, Rejected
+from tidelog.invariants import check
+from tidelog.types import NO_NODE, NodeId, StreamId
+
+
+class StorageNode(msgspec.Struct, frozen=True, array_like=True):
+    """A registered storage node; ``collector`` is the metadata node that asks and answers it."""
+
+    node: NodeId
+    address: str
+    collector: NodeId = NO_NODE
+    assignment: int = 0
+    """Counts the assignments of the whole repository, so that a node obeys the newest."""
+
+
+class MetadataState(msgspec.Struct, frozen=True, array_like=True):
+    """All of it, as a Raft snapshot holds it."""
+
+    order: OrderState
+    nodes: tuple[StorageNode, ...]
+    assignments: int
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A change was applied, or refused with this error; the state is the same on all nodes."""
+
+    origin: NodeId
+    number: int
+    error: Rejected | None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a batch led to."""
+
+    cuts: tuple[CutDecided, ...]
+    answers: tuple[Answered, ...]
+    changed_streams: tuple[StreamId, ...]
+    """Streams whose ensemble, term or status is another now."""
+    assigned: tuple[NodeId, ...]
+    """Storage nodes that have another collector now, or none."""
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(MetadataState)
+
+
+class MetadataMachine:
+    """Applies batches; ``apply`` is the only way to change it."""
+
+    __slots__ = ("_assignments", "_hosted", "_nodes", "_order")
+
+    def __init__(self) -> None:
+        self._order = OrderMachine()
+        self._nodes: dict[NodeId, StorageNode] = {}
+        # Dicts as ordered sets.
+        self._hosted: dict[NodeId, dict[StreamId, None]] = {}
+        self._assignments = 0
+
+    @classmethod
+    def restore(cls, data: bytes) -> MetadataMachine:
+        """Go on from a snapshot; raise CorruptData if it is none.  No data: the very beginning."""
+        machine = cls()
+        if not data:
+            return machine
+        try:
+            state = _decoder.decode(data)
+        except msgspec.MsgspecError as error:
+            raise CorruptData(f"a snapshot of the metadata cannot be read: {error}") from error
+        machine._order = OrderMachine.restore(state.order)
+        machine._nodes = {node.node: node for node in state.nodes}
+        machine._hosted = {node.node: {} for node in state.nodes}
+        machine._assignments = state.assignments
+        for stream in state.order.streams:
+            if any(node not in machine._nodes for node in stream.ensemble):
+                raise CorruptData(f"M1: stream {stream.stream} lies on an unknown storage node")
+            machine._host(stream.stream, stream.ensemble)
+        return machine
+
+    def snapshot(self) -> bytes:
+        """Return all of the state; equal for equal histories of batches."""
+        nodes = tuple(self._nodes[node] for node in sorted(self._nodes))
+        return _encoder.encode(MetadataState(self._order.state, nodes, self._assignments))
+
+    @property
+    def order(self) -> OrderMachine:
+        """The order layer, to be read."""
+        return self._order
+
+    @property
+    def nodes(self) -> Mapping[NodeId, StorageNode]:
+        """The registered storage nodes."""
+        return MappingProxyType(self._nodes)
+
+    def hosted(self, node: NodeId) -> tuple[StreamId, ...]:
+        """Return the streams that a storage node has a replica of, in order."""
+        return tuple(sorted(self._hosted.get(node, ())))
+
+    def hosts(self, node: NodeId, stream: StreamId) -> bool:
+        """Tell whether a storage node has a replica of a stream."""
+        return stream in self._hosted.get(node, ())
+
+    def apply(self, batch: Batch) -> Outcome:
+        """Apply a batch, command by command."""
+        cuts: list[CutDecided] = []
+        answers: list[Answered] = []
+        changed: list[StreamId] = []
+        assigned: list[NodeId] = []
+        for command in batch.commands:
+            match command:
+                case Report() | Cut():
+                    cuts.extend(self._order.step(command))
+                case Request():
+                    answers.append(self._answer(command, changed, assigned))
+                case Assign():
+                    assigned.extend(self._assign(command))
+        return Outcome(tuple(cuts), tuple(answers), tuple(changed), tuple(assigned))
+
+    def _answer(
+        self, request: Request, changed: list[StreamId], assigned: list[NodeId]
+    ) -> Answered:
+        error: Rejected | None = None
+        try:
+            match request.change:
+                case RegisterNode():
+                    self._register(request.change)
+                case UnregisterNode(node):
+                    self._unregister(node)
+                    assigned.append(node)
+                case _:
+                    changed.extend(self._change_streams(request.change))
+        except Rejected as rejected:
+            error = rejected
+        return Answered(request.origin, request.number, error)
+
+    def _register(self, command: RegisterNode) -> None:
+        if command.node <= NO_NODE:
+            raise BadOption("a storage node has a number from 1 on")
+        if len(command.address) > limits.NODE_ADDRESS_CHARS_MAX:
+            raise BadOption(f"an address has at most {limits.NODE_ADDRESS_CHARS_MAX} characters")
+        known = self._nodes.get(command.node)
+        if known is None:
+            if len(self._nodes) >= limits.STORAGE_NODES_MAX:
+                raise BadOption(f"a cluster has at most {limits.STORAGE_NODES_MAX} storage nodes")
+            self._nodes[command.node] = StorageNode(command.node, command.address)
+            self._hosted[command.node] = {}
+        elif known.address != command.address:
+            self._nodes[command.node] = msgspec.structs.replace(known, address=command.address)
+
+    def _unregister(self, node: NodeId) -> None:
+        if node not in self._nodes:
+            raise BadOption(f"there is no storage node {node}")
+        if self._hosted[node]:
+            streams = ", ".join(map(str, self.hosted(node)))
+            raise BadOption(f"M1: storage node {node} holds replicas of the streams {streams}")
+        del self._nodes[node], self._hosted[node]
+
+    def _assign(self, command: Assign) -> Iterable[NodeId]:
+        known = self._nodes.get(command.node)
+        if known is None or known.collector == command.collector:
+            return ()
+        self._assignments += 1
+        self._nodes[command.node] = msgspec.structs.replace(
+            known, collector=command.collector, assignment=self._assignments
+        )
+        return (command.node,)
+
+    def _change_streams(
+        self, change: CreateTopic | AddStreams | RemoveStream | UpdateStream
+    ) -> Iterable[StreamId]:
+        match change:
+            case CreateTopic(streams=streams) | AddStreams(streams=streams):
+                for new in streams:
+                    self._check_registered(new.ensemble)
+                self._order.step(change)
+                for new in streams:
+                    self._host(new.stream, new.ensemble)
+                return map(_number, streams)
+            case RemoveStream():
+                before = self._order.stream(change.stream).ensemble
+                self._order.step(change)
+                self._unhost(change.stream, before)
+            case UpdateStream():
+                before = self._order.stream(change.stream).ensemble
+                self._check_registered(change.ensemble)
+                self._order.step(change)
+                self._unhost(change.stream, before)
+                self._host(change.stream, change.ensemble)
+        return (change.stream,)
+
+    def _check_registered(self, ensemble: Iterable[NodeId]) -> None:
+        for node in ensemble:
+            if node not in self._nodes:
+                raise BadOption(f"M1: there is no storage node {node}; register it first")
+
+    def _host(self, stream: StreamId, ensemble: Iterable[NodeId]) -> None:
+        for node in ensemble:
+            self._hosted[node][stream] = None
+
+    def _unhost(self, stream: StreamId, ensemble: Iterable[NodeId]) -> None:
+        for node in ensemble:
+            check(stream in self._hosted[node], "M2: a replica was on no list")
+            del self._hosted[node][stream]
+
+
+def _number(stream: NewStream) -> StreamId:
+    return stream.stream

@@ -1,0 +1,197 @@
+"""What waits to go through Raft at a metadata node: proposed if it leads, shared if not.
+
+Invariants:
+  P1  one batch of this node is in the Raft log unapplied at a time; the next one takes all that
+      came in meanwhile
+  P2  a batch that brings reports or changes ends with a cut, so nothing waits for a later one
+  P3  no batch is proposed that would change nothing
+  P4  what waits is bounded; what does not fit is refused, and reports come again
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum
+
+from tidelog import limits
+from tidelog.core.metadata.assignment import plan_assignment
+from tidelog.core.metadata.collector import Collector, Replica
+from tidelog.core.metadata.commands import (
+    Assign,
+    Batch,
+    Command,
+    Request,
+    Shared,
+    encode_batch,
+    request_bytes,
+)
+from tidelog.core.metadata.machine import MetadataMachine
+from tidelog.core.metadata.messages import Share
+from tidelog.core.order.commands import Cut, Report
+from tidelog.core.raft.entries import NO_INDEX, RaftTerm
+from tidelog.core.raft.node import Raft, Refused, Role
+from tidelog.types import NO_NODE, NodeId
+
+
+class Unheeded(Enum):
+    """Why something that came in was left without effect."""
+
+    NOT_ASSIGNED = "the storage node is another metadata node's"
+    NO_REPLICA = "the storage node has no replica of that stream"
+    NOT_LEADER = "only the leader takes what is to be proposed"
+    QUEUE_FULL = "too much waits to be proposed"
+
+
+class Proposing:
+    """The way of reports and changes into the Raft log."""
+
+    __slots__ = (
+        "_collector",
+        "_heard",
+        "_in_flight",
+        "_leader",
+        "_moves",
+        "_raft",
+        "_reports",
+        "_requests",
+        "_takeover_ticks",
+        "_ticks",
+    )
+
+    def __init__(self, raft: Raft, collector: Collector, takeover_ticks: int) -> None:
+        self._raft = raft
+        self._collector = collector
+        self._takeover_ticks = takeover_ticks
+        self._ticks = 0
+        self._leader: tuple[RaftTerm, NodeId] = (raft.term, NO_NODE)
+        self._in_flight = NO_INDEX
+        self._requests: deque[tuple[Request, int]] = deque()
+        self._reports: dict[Replica, Report] = {}
+        """Reports that other nodes shared, the newest of each replica."""
+        self._moves: tuple[Assign, ...] = ()
+        self._heard: dict[NodeId, int] = {}
+
+    def tick(self, machine: MetadataMachine) -> None:
+        """Let time pass; a leader looks after the storage nodes of silent metadata nodes."""
+        self._ticks += 1
+        self._notice_leader()
+        self._moves = ()
+        if self._leads:
+            current = {node.node: node.collector for node in machine.nodes.values()}
+            self._moves = plan_assignment(current, self._living())
+
+    def heard(self, node: NodeId) -> None:
+        """Note a sign of life of another metadata node."""
+        if node in self._raft.membership.voters:
+            self._heard[node] = self._ticks
+
+    def add(self, request: Request) -> bool:
+        """Take a change in; False if too many wait, or it is too large to be proposed."""
+        if len(self._requests) >= limits.METADATA_REQUESTS_MAX:
+            return False
+        size = request_bytes(request)
+        if size > limits.METADATA_REQUEST_BYTES_MAX:
+            return False
+        self._requests.append((request, size))
+        return True
+
+    def take_in(self, commands: Iterable[Shared]) -> Unheeded | None:
+        """Take what another node shares; return why some of it was left, if so."""
+        self._notice_leader()
+        if not self._leads:
+            return Unheeded.NOT_LEADER
+        reason: Unheeded | None = None
+        for command in commands:
+            if isinstance(command, Request):
+                if not self.add(command):
+                    reason = Unheeded.QUEUE_FULL
+            elif len(self._reports) < limits.METADATA_REPORTS_MAX:
+                self._reports[command.node, command.stream] = command
+            else:
+                reason = Unheeded.QUEUE_FULL
+        return reason
+
+    def is_ready(self, machine: MetadataMachine) -> bool:
+        """Whether something can be proposed or shared now."""
+        if not self._leads:
+            return self._raft.leader != NO_NODE and self._has_to_share
+        return self._raft.applied >= self._in_flight and self._has_something(machine)
+
+    def propose_or_share(self, machine: MetadataMachine) -> Share | None:
+        """Propose the next batch if this node leads; else return what the leader is to be told."""
+        self._notice_leader()
+        if not self.is_ready(machine):
+            return None
+        if self._leads:
+            self._propose(machine)
+            return None
+        return Share(self._raft.node, self._raft.leader, self._take_shared())
+
+    @property
+    def _leads(self) -> bool:
+        return self._raft.role is Role.LEADER
+
+    def _has_something(self, machine: MetadataMachine) -> bool:
+        """Whether a batch would change anything (P3)."""
+        return bool(
+            self._requests
+            or self._reports
+            or self._moves
+            or self._collector.is_waiting
+            or machine.order.has_pending
+        )
+
+    @property
+    def _has_to_share(self) -> bool:
+        return bool(self._requests) or self._collector.is_waiting
+
+    def _take_shared(self) -> tuple[Shared, ...]:
+        requests = self._take_requests()
+        room = limits.METADATA_BATCH_COMMANDS_MAX - len(requests)
+        return (*requests, *self._collector.take(room))
+
+    def _take_requests(self) -> tuple[Request, ...]:
+        """Take as many as fit into one Raft entry beside the reports."""
+        taken: list[Request] = []
+        room = limits.METADATA_REQUEST_BYTES_MAX
+        while self._requests and self._requests[0][1] <= room:
+            request, size = self._requests.popleft()
+            taken.append(request)
+            room -= size
+        return tuple(taken)
+
+    def _propose(self, machine: MetadataMachine) -> None:
+        commands: list[Command] = [*self._moves, *self._take_requests()]
+        room = limits.METADATA_BATCH_COMMANDS_MAX - len(commands)
+        for replica in list(self._reports)[:room]:
+            commands.append(self._reports.pop(replica))
+        commands.extend(self._collector.take(limits.METADATA_BATCH_COMMANDS_MAX - len(commands)))
+        self._moves = ()
+        commands.append(Cut())
+        index = self._raft.propose(encode_batch(Batch(tuple(commands))))
+        if isinstance(index, Refused):
+            # A leader that hands over: reports come again (C2), changes run out of time (W1).
+            self._collector.offer_again()
+        else:
+            self._in_flight = index
+
+    def _living(self) -> list[NodeId]:
+        newest_silent = self._ticks - self._takeover_ticks
+        return [
+            node
+            for node in self._raft.membership.voters
+            if node == self._raft.node or self._heard.setdefault(node, self._ticks) > newest_silent
+        ]
+
+    def _notice_leader(self) -> None:
+        """Start anew under another leader: what the old one was given may be lost."""
+        leader = (self._raft.term, self._raft.leader)
+        if leader == self._leader:
+            return
+        self._leader = leader
+        self._in_flight = NO_INDEX
+        self._reports.clear()
+        self._moves = ()
+        self._collector.offer_again()
+        self._heard = dict.fromkeys(self._raft.membership.voters, self._ticks)

@@ -1,0 +1,95 @@
+"""Who waits for an outcome at a metadata node: changes by their number, reads by their context.
+
+Invariants:
+  W1  every change is answered exactly once: as applied, as refused, or, when its time is over,
+      as unknown; an outcome that comes later is dropped
+  W2  a read is served only when its index is applied
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from tidelog.core.raft.entries import Index
+from tidelog.core.raft.output import ReadReady
+from tidelog.errors import DeadlineExceeded, LogError
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The outcome of a change; ``DeadlineExceeded`` means that it may still be applied."""
+
+    number: int
+    error: LogError | None
+
+
+class Waiting:
+    """Changes and reads that were asked for here."""
+
+    __slots__ = (
+        "_answers",
+        "_expiries",
+        "_lost",
+        "_next",
+        "_patience",
+        "_pending",
+        "_reads",
+        "_served",
+        "_ticks",
+    )
+
+    def __init__(self, patience_ticks: int) -> None:
+        self._patience = patience_ticks
+        self._ticks = 0
+        self._next = 1
+        self._pending: set[int] = set()
+        # Changes expire in the order in which they came: all have the same time.
+        self._expiries: deque[tuple[int, int]] = deque()
+        self._answers: list[Answer] = []
+        self._reads: list[ReadReady] = []
+        self._served: list[int] = []
+        self._lost: list[int] = []
+
+    @property
+    def has_output(self) -> bool:
+        """Whether ``take`` would return anything."""
+        return bool(self._answers or self._served or self._lost)
+
+    def tick(self) -> None:
+        """Give up on what waits for too long (W1)."""
+        self._ticks += 1
+        while self._expiries and self._expiries[0][0] <= self._ticks:
+            number = self._expiries.popleft()[1]
+            self._finish(number, DeadlineExceeded("the metadata repository did not answer in time"))
+
+    def begin(self) -> int:
+        """Return the number of a new change."""
+        number, self._next = self._next, self._next + 1
+        self._pending.add(number)
+        self._expiries.append((self._ticks + self._patience, number))
+        return number
+
+    def answered(self, number: int, error: LogError | None) -> None:
+        """Note the outcome of a change."""
+        self._finish(number, error)
+
+    def reads(self, ready: Iterable[ReadReady], lost: Iterable[int], applied: Index) -> None:
+        """Note reads that have an index or lost their leader, and serve what is applied (W2)."""
+        self._reads.extend(ready)
+        self._lost.extend(lost)
+        if self._reads:
+            self._served.extend(read.context for read in self._reads if read.index <= applied)
+            self._reads = [read for read in self._reads if read.index > applied]
+
+    def take(self) -> tuple[tuple[Answer, ...], tuple[int, ...], tuple[int, ...]]:
+        """Hand over answers, contexts of reads to serve, and contexts of lost reads."""
+        taken = tuple(self._answers), tuple(self._served), tuple(self._lost)
+        self._answers, self._served, self._lost = [], [], []
+        return taken
+
+    def _finish(self, number: int, error: LogError | None) -> None:
+        if number in self._pending:
+            self._pending.remove(number)
+            self._answers.append(Answer(number, error))

@@ -1,0 +1,89 @@
+"""Why a command about topics and streams is refused.  No state.
+
+Every function raises a ``Rejected`` error, or returns and the command may take effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from tidelog import limits
+from tidelog.core.order.commands import CreateTopic, NewStream, UpdateStream
+from tidelog.core.order.state import StreamOrder, TopicOrder
+from tidelog.errors import BadOption, RevisionConflict, TopicExists
+from tidelog.types import NO_NODE, NodeId, Revision, StreamId, TopicId
+
+
+def refuse_topic(
+    command: CreateTopic, topics: Mapping[TopicId, TopicOrder], names: Mapping[str, TopicId]
+) -> None:
+    if command.topic in topics:
+        raise TopicExists(f"there is a topic {command.topic} already")
+    if command.name in names:
+        raise TopicExists(f"there is a topic named {command.name!r} already")
+    if len(command.name) > limits.TOPIC_NAME_CHARS_MAX:
+        raise BadOption(f"a topic name has at most {limits.TOPIC_NAME_CHARS_MAX} characters")
+    if len(topics) >= limits.TOPICS_MAX:
+        raise BadOption(f"a log has at most {limits.TOPICS_MAX} topics")
+    refuse_number(command.topic)
+
+
+def refuse_streams(
+    new: Sequence[NewStream],
+    *,
+    present: int,
+    streams: Mapping[StreamId, StreamOrder],
+    retired: StreamId,
+) -> None:
+    """``present`` is the number of streams that the topic has; ``retired`` was once removed."""
+    if not new:
+        raise BadOption("at least one stream is added")
+    if present + len(new) > limits.STREAMS_PER_TOPIC_MAX:
+        raise BadOption(f"a topic has at most {limits.STREAMS_PER_TOPIC_MAX} streams")
+    if len(streams) + len(new) > limits.STREAMS_MAX:
+        raise BadOption(f"a log has at most {limits.STREAMS_MAX} streams")
+    if len({each.stream for each in new}) != len(new):
+        raise BadOption("a stream is named twice")
+    for each in new:
+        refuse_number(each.stream)
+        if each.stream in streams:
+            raise BadOption(f"stream {each.stream} exists already")
+        if each.stream <= retired:
+            raise BadOption(
+                f"stream {each.stream} may have existed: numbers go on at {retired + 1}"
+            )
+        refuse_ensemble(each.ensemble)
+
+
+def refuse_revision(order: StreamOrder, revision: Revision) -> None:
+    if revision != order.revision:
+        raise RevisionConflict(
+            f"stream {order.stream} is at revision {order.revision}, not at {revision}"
+        )
+
+
+def refuse_update(command: UpdateStream, order: StreamOrder) -> None:
+    refuse_revision(order, command.revision)
+    if command.term < order.term:
+        raise BadOption(f"stream {order.stream} is in term {order.term}: {command.term} has passed")
+    refuse_number(command.term)
+    refuse_ensemble(command.ensemble)
+    if not NO_NODE <= command.leader < limits.ORDER_NUMBER_END:
+        raise BadOption(f"{command.leader} is no node")
+    if len(command.plan) > limits.STREAM_PLAN_BYTES_MAX:
+        raise BadOption(f"a plan has at most {limits.STREAM_PLAN_BYTES_MAX} bytes")
+
+
+def refuse_ensemble(ensemble: Sequence[NodeId]) -> None:
+    if not 1 <= len(ensemble) <= limits.ENSEMBLE_NODES_MAX:
+        raise BadOption(f"an ensemble has 1 to {limits.ENSEMBLE_NODES_MAX} nodes")
+    if any(a >= b for a, b in pairwise(ensemble)):
+        raise BadOption(f"the nodes of an ensemble are sorted, each once: not {ensemble}")
+    for node in ensemble:
+        refuse_number(node)
+
+
+def refuse_number(number: int) -> None:
+    if not 0 < number < limits.ORDER_NUMBER_END:
+        raise BadOption(f"{number} is out of range")

@@ -1,0 +1,66 @@
+"""Every storage node has a living collector, evenly, with the fewest moves."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidelog.core.metadata.assignment import plan_assignment
+from tidelog.core.metadata.commands import Assign
+from tidelog.types import NO_NODE, NodeId
+
+
+def nodes(*numbers: int) -> list[NodeId]:
+    return [NodeId(number) for number in numbers]
+
+
+def after(current: dict[NodeId, NodeId], moves: tuple[Assign, ...]) -> dict[NodeId, NodeId]:
+    return current | {move.node: move.collector for move in moves}
+
+
+def test_new_storage_nodes_are_spread_evenly() -> None:
+    current = dict.fromkeys(nodes(11, 12, 13, 14), NO_NODE)
+    found = after(current, plan_assignment(current, nodes(1, 2, 3)))
+    assert sorted(found.values()) == [1, 1, 2, 3]
+
+
+def test_the_storage_nodes_of_a_dead_collector_move_and_no_others() -> None:
+    current = dict(zip(nodes(11, 12, 13), nodes(1, 2, 3), strict=True))
+    assert plan_assignment(current, nodes(1, 3)) == (Assign(NodeId(12), NodeId(1)),)
+
+
+def test_a_collector_that_comes_back_gets_its_share_again() -> None:
+    current = dict(zip(nodes(11, 12, 13, 14), nodes(1, 1, 2, 2), strict=True))
+    moves = plan_assignment(current, nodes(1, 2, 3))
+    assert len(moves) == 1
+    assert moves[0].collector == 3
+
+
+def test_nothing_moves_when_nobody_lives() -> None:
+    assert plan_assignment(dict.fromkeys(nodes(11), NodeId(1)), []) == ()
+
+
+numbers = st.integers(1, 5).map(NodeId)
+
+
+@given(
+    st.dictionaries(st.integers(11, 40).map(NodeId), st.integers(0, 5).map(NodeId)),
+    st.lists(numbers, min_size=1, unique=True),
+)
+def test_a_plan_is_complete_even_and_final(
+    current: dict[NodeId, NodeId], collectors: list[NodeId]
+) -> None:
+    moves = plan_assignment(current, collectors)
+    found = after(current, moves)
+    counts = [list(found.values()).count(collector) for collector in collectors]
+    assert sum(counts) == len(current)
+    assert max(counts) - min(counts) <= 1
+    assert plan_assignment(found, collectors) == ()
+    shuffled = dict(reversed(current.items()))
+    assert plan_assignment(shuffled, list(reversed(collectors))) == moves
+    # A node moves only if it must: its collector is gone, or had more than its share.
+    fewest = sum(
+        max(0, list(current.values()).count(collector) - count)
+        for collector, count in zip(collectors, counts, strict=True)
+    ) + sum(collector not in collectors for collector in current.values())
+    assert len(moves) == fewest

@@ -1,0 +1,228 @@
+"""Changes of the metadata: answered exactly once, the same on every node, compare-and-set."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.core.metadata.cluster import TOPIC, Cluster
+from tidelog import limits
+from tidelog.core.metadata.commands import (
+    RegisterNode,
+    Request,
+    UnregisterNode,
+    decode_batch,
+)
+from tidelog.core.metadata.machine import MetadataMachine
+from tidelog.core.metadata.messages import Share
+from tidelog.core.metadata.proposing import Unheeded
+from tidelog.core.metadata.repository import RepositoryOptions
+from tidelog.core.order.commands import (
+    AddStreams,
+    CreateTopic,
+    NewStream,
+    Quorum,
+    RemoveStream,
+    StreamStatus,
+    UpdateStream,
+)
+from tidelog.errors import BadOption, Busy, CorruptData, DeadlineExceeded
+from tidelog.types import FIRST_TERM, NodeId, Revision, StreamId, Term, TopicId
+
+
+def other_than_leader(cluster: Cluster) -> NodeId:
+    return next(node for node in cluster.nodes if node != cluster.leader.node)
+
+
+def fenced(cluster: Cluster, revision: int, term: int, leader: int = 11) -> UpdateStream:
+    return UpdateStream(
+        StreamId(1),
+        Revision(revision),
+        Term(term),
+        tuple(sorted(cluster.storage)),
+        NodeId(leader),
+        StreamStatus.RUNNING,
+        b"",
+    )
+
+
+def test_a_change_asked_for_at_a_follower_is_answered_there() -> None:
+    cluster = Cluster()
+    cluster.elect()
+    answer = cluster.ask(RegisterNode(NodeId(11), "tcp://a:1"), other_than_leader(cluster))
+    assert answer.error is None
+    for node in cluster.nodes.values():
+        assert node.machine.nodes[NodeId(11)].address == "tcp://a:1"
+
+
+def test_a_refused_change_is_answered_with_its_error_and_changes_nothing() -> None:
+    cluster = Cluster().with_streams(1)
+    before = cluster.leader.machine.snapshot()
+    unknown = NewStream(StreamId(9), (NodeId(77),))
+    for change in (
+        AddStreams(TOPIC, (unknown,)),
+        CreateTopic(TopicId(5), (unknown,)),
+        UnregisterNode(NodeId(11)),
+        UnregisterNode(NodeId(77)),
+        RegisterNode(NodeId(0)),
+        RegisterNode(NodeId(78), "x" * 1_000),
+    ):
+        assert isinstance(cluster.ask(change).error, BadOption), change
+    assert cluster.leader.machine.snapshot() == before
+
+
+def test_of_two_operators_with_the_same_revision_one_wins() -> None:
+    cluster = Cluster().with_streams(1)
+    revision = cluster.leader.machine.order.stream(StreamId(1)).revision
+    first = cluster.ask(fenced(cluster, revision, 2, leader=11))
+    second = cluster.ask(fenced(cluster, revision, 2, leader=12), other_than_leader(cluster))
+    assert first.error is None
+    assert second.error is not None
+    assert cluster.leader.machine.order.stream(StreamId(1)).leader == 11
+
+
+def test_a_new_term_fences_the_reports_of_the_old_one() -> None:
+    cluster = Cluster().with_streams(1)
+    revision = cluster.leader.machine.order.stream(StreamId(1)).revision
+    assert cluster.ask(fenced(cluster, revision, FIRST_TERM + 1)).error is None
+    cluster.append(1, 3)  # the storage nodes of this cluster report in the first term for ever
+    cluster.tick(10)
+    assert all(storage.glsns(1) == [] for storage in cluster.storage.values())
+
+
+def test_a_removed_stream_leaves_its_storage_nodes_and_the_sequence_goes_on() -> None:
+    cluster = Cluster().with_streams(1)
+    cluster.append(1, 3)
+    revision = cluster.leader.machine.order.stream(StreamId(1)).revision
+    assert cluster.ask(RemoveStream(StreamId(1), revision)).error is None
+    new = NewStream(StreamId(2), tuple(sorted(cluster.storage)))
+    assert cluster.ask(AddStreams(TOPIC, (new,))).error is None
+    for storage in cluster.storage.values():
+        storage.ends.clear()
+    cluster.append(2, 2)
+    assert all(storage.glsns(2) == [4, 5] for storage in cluster.storage.values())
+
+
+def test_an_unregistered_storage_node_is_no_longer_asked() -> None:
+    cluster = Cluster()
+    cluster.elect()
+    cluster.ask(RegisterNode(NodeId(11)))
+    cluster.tick(2)
+    assert cluster.storage[NodeId(11)].collector
+    assert cluster.ask(UnregisterNode(NodeId(11))).error is None
+    assert all(node.assigned == () for node in cluster.nodes.values())
+
+
+def test_without_a_quorum_a_change_is_answered_as_unknown_and_exactly_once() -> None:
+    cluster = Cluster()
+    leader = cluster.elect()
+    cluster.arrives = lambda message: False
+    answer = cluster.ask(RegisterNode(NodeId(11)), leader.node)
+    assert isinstance(answer.error, DeadlineExceeded)
+    cluster.arrives = lambda message: True
+    cluster.tick(100)
+    assert (leader.node, answer.number) not in cluster.answers
+
+
+def test_changes_beyond_the_bound_are_refused_as_busy_and_not_applied() -> None:
+    cluster = Cluster()
+    node = cluster.nodes[NodeId(1)]  # nobody leads yet, so all of them wait
+    numbers = [node.ask(RegisterNode(NodeId(11 + each))) for each in range(1_100)]
+    cluster.settle()
+    busy = [
+        number
+        for number in numbers
+        if (node.node, number) in cluster.answers
+        and isinstance(cluster.answers[node.node, number].error, Busy)
+    ]
+    assert busy == numbers[1_024:]
+
+
+def test_a_change_that_no_raft_entry_can_hold_is_refused_at_once() -> None:
+    cluster = Cluster().with_streams(1)
+    revision = cluster.leader.machine.order.stream(StreamId(1)).revision
+    huge = replace(fenced(cluster, revision, 2), plan=bytes(limits.METADATA_REQUEST_BYTES_MAX))
+    assert isinstance(cluster.ask(huge).error, BadOption)
+
+
+def test_changes_that_do_not_fit_into_one_raft_entry_take_several() -> None:
+    cluster = Cluster()
+    cluster.elect()
+    size = limits.METADATA_REQUEST_BYTES_MAX // 3
+    node = cluster.leader
+    for _ in range(9):
+        node.ask(RegisterNode(NodeId(11), "x" * size))
+    cluster.settle()
+    assert len(cluster.answers) == 9, "each is answered, though the address is too long"
+
+
+def test_what_is_shared_with_a_node_that_does_not_lead_is_left_alone() -> None:
+    cluster = Cluster()
+    cluster.elect()
+    follower = cluster.nodes[other_than_leader(cluster)]
+    request = Request(NodeId(2), 1, RegisterNode(NodeId(11)))
+    follower.step(Share(NodeId(2), follower.node, (request,)))
+    cluster.settle()
+    assert follower.unheeded[Unheeded.NOT_LEADER] == 1
+    assert not follower.machine.nodes
+
+
+def test_a_read_sees_all_changes_that_were_answered_before() -> None:
+    cluster = Cluster().with_streams(1)
+    cluster.append(1, 3)
+    follower = other_than_leader(cluster)
+    cluster.nodes[follower].read(7)
+    cluster.settle()
+    cluster.tick(2)
+    assert cluster.reads == [(follower, 7)]
+
+
+def test_a_read_without_a_leader_is_lost_not_answered() -> None:
+    cluster = Cluster()
+    cluster.nodes[NodeId(1)].read(7)
+    cluster.settle()
+    assert cluster.lost_reads == [(1, 7)]
+    assert cluster.reads == []
+
+
+def test_a_restarted_cluster_goes_on_from_its_disks() -> None:
+    cluster = Cluster(options=RepositoryOptions(snapshot_entries=3)).with_streams(2)
+    for stream in (1, 2, 1, 1, 2):
+        cluster.append(stream, 2)
+    cluster.tick(5)
+    before = cluster.leader.machine.snapshot()
+    assert cluster.disks[NodeId(1)].stored.snapshot.data, "the log was never compacted"
+    for node in list(cluster.nodes):
+        cluster.crash(node)
+        cluster.start(node)
+    cluster.elect()
+    cluster.tick(30)
+    assert {node.machine.snapshot() for node in cluster.nodes.values()} == {before}
+    cluster.append(1, 1)
+    assert all(storage.glsns(1)[-1] == 11 for storage in cluster.storage.values())
+
+
+def test_a_node_that_fell_behind_the_log_gets_a_snapshot_and_the_same_state() -> None:
+    cluster = Cluster(options=RepositoryOptions(snapshot_entries=3)).with_streams(2)
+    late = other_than_leader(cluster)
+    cluster.crash(late)
+    cluster.tick(cluster.options.takeover_ticks + 5)
+    for stream in (1, 2, 1, 1, 2, 1, 2):
+        cluster.append(stream, 1)
+    cluster.start(late)
+    cluster.tick(50)
+    assert cluster.nodes[late].machine.snapshot() == cluster.leader.machine.snapshot()
+    assert cluster.nodes[late].assigned, "it collects again"
+
+
+def test_a_damaged_snapshot_or_entry_is_corrupt_data() -> None:
+    with pytest.raises(CorruptData):
+        MetadataMachine.restore(b"\x93\x01")
+    with pytest.raises(CorruptData):
+        decode_batch(b"nonsense")
+
+
+def test_a_single_metadata_node_is_a_whole_repository() -> None:
+    cluster = Cluster(metadata=1, storage=1).with_streams(1, Quorum.MAJORITY)
+    cluster.append(1, 2)
+    assert cluster.storage[NodeId(11)].glsns(1) == [1, 2]

@@ -1,0 +1,170 @@
+"""Each safeguard of a metadata node is switched off once: the test that explains it must fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.core.metadata import test_changes, test_collector, test_masterless
+from tidelog.core.metadata import collector, proposing
+from tidelog.core.metadata.collector import Collector
+from tidelog.core.metadata.delivery import Delivery
+from tidelog.core.metadata.machine import MetadataMachine
+from tidelog.core.metadata.proposing import Proposing
+from tidelog.core.metadata.repository import Repository
+from tidelog.core.metadata.waiting import Waiting
+from tidelog.core.order.commands import Report
+from tidelog.invariants import InvariantViolation
+
+
+def nothing(*_: object) -> None:
+    return None
+
+
+def no_results(*_: object) -> list[object]:
+    return []
+
+
+def no_moves(*_: object) -> tuple[()]:
+    return ()
+
+
+def always(*_: object) -> bool:
+    return True
+
+
+def longer_only(report: Report, known: Report | None) -> bool:
+    return known is None or (
+        report.length > 0 and report.llsn_begin + report.length > (known.llsn_begin + known.length)
+    )
+
+
+def in_any_case(report: Report, known: Report | None) -> bool:
+    return True
+
+
+def whatever_waits(self: Proposing, machine: MetadataMachine) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Safeguard:
+    """Where it is, what takes its place, and the test that misses it."""
+
+    owner: object
+    name: str
+    without: Callable[..., object]
+    test: Callable[[], None]
+
+
+SAFEGUARDS = [
+    # What was shared and lost is not offered again.
+    Safeguard(
+        Collector,
+        "offer_again",
+        nothing,
+        test_masterless.test_a_report_that_was_lost_on_its_way_to_the_leader_is_shared_again,
+    ),
+    # A version without growth counts only when something else is proposed.
+    Safeguard(
+        collector,
+        "_matters",
+        longer_only,
+        test_masterless.test_a_stream_whose_commits_nobody_learns_waits_and_then_goes_on,
+    ),
+    # Every report makes a batch.
+    Safeguard(
+        collector,
+        "_matters",
+        in_any_case,
+        test_collector.test_a_newer_version_alone_makes_no_batch_but_rides_along,
+    ),
+    # A report that was overtaken replaces the newer one.
+    Safeguard(
+        collector,
+        "_is_newer",
+        always,
+        test_collector.test_only_the_newest_report_of_a_replica_is_handed_over,
+    ),
+    # Reports that were void before a change of their stream are forgotten.
+    Safeguard(
+        Collector,
+        "streams_changed",
+        nothing,
+        test_collector.test_reports_of_a_changed_stream_are_offered_again,
+    ),
+    # A lost commit is not sent again.
+    Safeguard(
+        Delivery,
+        "tick",
+        no_results,
+        test_masterless.test_a_commit_that_was_lost_on_its_way_to_a_storage_node_is_sent_again,
+    ),
+    # Nobody takes over from a dead metadata node.
+    Safeguard(
+        Proposing,
+        "heard",
+        nothing,
+        test_masterless.test_a_metadata_node_that_comes_back_gets_storage_nodes_again,
+    ),
+    Safeguard(
+        proposing,
+        "plan_assignment",
+        no_moves,
+        test_masterless.test_the_storage_nodes_of_a_dead_metadata_node_are_taken_over,
+    ),
+    # What another one collects from now is not asked any more.
+    Safeguard(
+        Repository,
+        "_adopt",
+        nothing,
+        test_masterless.test_the_storage_nodes_of_a_dead_metadata_node_are_taken_over,
+    ),
+    # An idle leader proposes all the same.
+    Safeguard(
+        Proposing,
+        "_has_something",
+        whatever_waits,
+        test_masterless.test_an_idle_cluster_writes_nothing_to_its_raft_log,
+    ),
+    # A change whose leader died is never answered.
+    Safeguard(
+        Waiting,
+        "tick",
+        nothing,
+        test_changes.test_without_a_quorum_a_change_is_answered_as_unknown_and_exactly_once,
+    ),
+    # A replica may lie on a storage node that nobody knows.
+    Safeguard(
+        MetadataMachine,
+        "_check_registered",
+        nothing,
+        test_changes.test_a_refused_change_is_answered_with_its_error_and_changes_nothing,
+    ),
+    # The Raft log is never cut off.
+    Safeguard(
+        Repository,
+        "_compact",
+        nothing,
+        test_changes.test_a_restarted_cluster_goes_on_from_its_disks,
+    ),
+    # A snapshot of the leader does not replace the state.
+    Safeguard(
+        Repository,
+        "_install",
+        nothing,
+        test_changes.test_a_node_that_fell_behind_the_log_gets_a_snapshot_and_the_same_state,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "safeguard", SAFEGUARDS, ids=lambda each: f"{each.name}: {each.test.__name__}"
+)
+def test_a_safeguard_is_missed(safeguard: Safeguard, monkeypatch: pytest.MonkeyPatch) -> None:
+    safeguard.test()
+    monkeypatch.setattr(safeguard.owner, safeguard.name, safeguard.without)
+    with pytest.raises((AssertionError, InvariantViolation, KeyError, AttributeError)):
+        safeguard.test()
