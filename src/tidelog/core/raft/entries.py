@@ -71,7 +71,8 @@ class Snapshot(msgspec.Struct, frozen=True, array_like=True):
 class Stored(msgspec.Struct, frozen=True, array_like=True):
     """What a node finds on its disk when it starts; entries continue the snapshot without gap.
 
-    A group begins with the same snapshot on each of its first voters: index 0, no data.
+    A group begins with the same snapshot on each of its first voters: index 0, no data.  A node
+    that joins later begins with such a snapshot without members.
     """
 
     hard_state: HardState

@@ -8,7 +8,7 @@ steps since the last ``take``, so that one write and one message carry what pile
      numbers, and ``Raft.written(sequence)`` says that all up to that one are durable.  Messages
      that promise durability come out of the ``take`` after that; the host holds none back;
   3. if ``install`` is there, replaces the state machine's state by it;
-  4. applies ``committed`` in order;
+  4. applies ``committed`` in order; it is durable on a majority, maybe not yet on this node;
   5. serves each of ``reads`` once its index is applied, and fails ``lost_reads``.
 """
 
