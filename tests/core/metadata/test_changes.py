@@ -26,6 +26,7 @@ from tidelog.core.order.commands import (
     StreamStatus,
     UpdateStream,
 )
+from tidelog.core.raft.messages import TimeoutNow
 from tidelog.errors import BadOption, Busy, CorruptData, DeadlineExceeded
 from tidelog.types import FIRST_TERM, NodeId, Revision, StreamId, Term, TopicId
 
@@ -165,6 +166,29 @@ def test_what_is_shared_with_a_node_that_does_not_lead_is_left_alone() -> None:
     cluster.settle()
     assert follower.unheeded[Unheeded.NOT_LEADER] == 1
     assert not follower.machine.nodes
+
+
+def test_what_waits_while_the_leader_hands_over_is_done_by_the_next_one() -> None:
+    cluster = Cluster().with_streams(1)
+    old, target = cluster.leader, other_than_leader(cluster)
+    cluster.arrives = lambda message: not isinstance(message, TimeoutNow)
+    assert old.raft.transfer_leadership(target) is None
+    number = old.ask(RegisterNode(NodeId(11), "tcp://b:2"))
+    cluster.append(1, 3)
+    assert (old.node, number) not in cluster.answers, "a leader that hands over proposes nothing"
+    cluster.arrives = lambda message: True
+    cluster.tick(10)
+    assert cluster.leader.node != old.node
+    assert cluster.answers[old.node, number].error is None
+    assert all(storage.glsns(1) == [1, 2, 3] for storage in cluster.storage.values())
+
+
+def test_a_storage_node_may_move_to_another_address() -> None:
+    cluster = Cluster().with_streams(1)
+    assert cluster.ask(RegisterNode(NodeId(11), "tcp://b:2")).error is None
+    node = cluster.leader.machine.nodes[NodeId(11)]
+    assert node.address == "tcp://b:2"
+    assert node.collector, "its collector stays"
 
 
 def test_a_read_sees_all_changes_that_were_answered_before() -> None:

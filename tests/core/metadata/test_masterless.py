@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tests.core.metadata.cluster import Cluster
 from tidelog import limits
 from tidelog.core.metadata.messages import Collect, CommitResult, NodeReport, Share, ToStorage
+from tidelog.core.metadata.proposing import Unheeded
 from tidelog.core.metadata.repository import PeerMessage, RepositoryOptions
-from tidelog.core.order.commands import Quorum
-from tidelog.types import NodeId, StreamId
+from tidelog.core.order.commands import Quorum, Report
+from tidelog.types import FIRST_LLSN, FIRST_TERM, NO_VERSION, NodeId, StreamId
 
 
 def collectors(cluster: Cluster) -> set[NodeId]:
@@ -149,6 +152,36 @@ def test_a_stream_whose_commits_nobody_learns_waits_and_then_goes_on() -> None:
     cluster.tick(3 * cluster.options.resend_ticks)
     for storage in cluster.storage.values():
         assert storage.glsns(1) == list(range(1, appended + 1))
+
+
+def test_a_storage_node_that_forgot_empty_commits_gets_the_cuts_again() -> None:
+    cluster = Cluster().with_streams(2)
+    cluster.append(1, 3)
+    cluster.append(2, 2)
+    storage = next(iter(cluster.storage.values()))
+    forgot = storage.version
+    storage.version = storage.commits[StreamId(1)][-1].version
+    storage.commits[StreamId(2)].clear()
+    assert storage.version < forgot
+    cluster.report([storage.node])
+    assert storage.version == forgot
+    assert storage.glsns(2) == [4, 5]
+
+
+def test_reports_from_others_than_the_assigned_storage_nodes_are_left_alone() -> None:
+    cluster = Cluster().with_streams(1)
+    storage = next(iter(cluster.storage.values()))
+    good = storage.report()
+    stranger = next(node for node in cluster.nodes if node != storage.collector)
+    cluster.nodes[stranger].report(replace(good, target=stranger))
+    assert cluster.nodes[stranger].unheeded[Unheeded.NOT_ASSIGNED] == 1
+    foreign = Report(NodeId(99), StreamId(1), FIRST_TERM, NO_VERSION, FIRST_LLSN, 5)
+    unknown = Report(storage.node, StreamId(77), FIRST_TERM, NO_VERSION, FIRST_LLSN, 5)
+    collector = cluster.nodes[storage.collector]
+    collector.report(replace(good, reports=(foreign, unknown)))
+    assert collector.unheeded[Unheeded.NO_REPLICA] == 2
+    cluster.settle()
+    assert cluster.leader.machine.order.version == 0
 
 
 def test_a_minority_orders_nothing() -> None:

@@ -120,6 +120,11 @@ class Delivery:
             commits=tuple(commits),
         )
 
+    def _known_version(self, node: NodeId, stream: StreamId, previous: Version) -> Version:
+        """What one replica knows: often more than its whole node, which is as old as its oldest."""
+        replicas = self._machine.order.stream(stream).replicas
+        return max(previous, *(one.version for one in replicas if one.node == node))
+
     def _result_beyond_history(self, node: NodeId, previous: Version) -> CommitResult:
         """Tell each replica what it missed, if that is known: an idle stream missed nothing."""
         order = self._machine.order
@@ -128,7 +133,7 @@ class Delivery:
         topics: dict[TopicId, None] = {}
         for stream in self._machine.hosted(node):
             topics[order.stream(stream).topic] = None
-            missed = order.commits_after(stream, previous)
+            missed = order.commits_after(stream, self._known_version(node, stream, previous))
             if missed is None:
                 behind.append(stream)
             else:

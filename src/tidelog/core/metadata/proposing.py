@@ -6,6 +6,7 @@ Invariants:
   P2  a batch that brings reports or changes ends with a cut, so nothing waits for a later one
   P3  no batch is proposed that would change nothing
   P4  what waits is bounded; what does not fit is refused, and reports come again
+  P5  what Raft refuses for now (a leader that hands over) waits; it is tried again after a tick
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from tidelog.core.metadata.collector import Collector, Replica
 from tidelog.core.metadata.commands import (
     Assign,
     Batch,
-    Command,
     Request,
     Shared,
     encode_batch,
@@ -50,6 +50,8 @@ class Proposing:
         "_collector",
         "_heard",
         "_in_flight",
+        "_is_refused",
+        "_is_refused",
         "_leader",
         "_moves",
         "_raft",
@@ -66,15 +68,18 @@ class Proposing:
         self._ticks = 0
         self._leader: tuple[RaftTerm, NodeId] = (raft.term, NO_NODE)
         self._in_flight = NO_INDEX
+        self._is_refused = False
         self._requests: deque[tuple[Request, int]] = deque()
         self._reports: dict[Replica, Report] = {}
         """Reports that other nodes shared, the newest of each replica."""
         self._moves: tuple[Assign, ...] = ()
+        self._is_refused = False
         self._heard: dict[NodeId, int] = {}
 
     def tick(self, machine: MetadataMachine) -> None:
         """Let time pass; a leader looks after the storage nodes of silent metadata nodes."""
         self._ticks += 1
+        self._is_refused = False
         self._notice_leader()
         self._moves = ()
         if self._leads:
@@ -116,7 +121,9 @@ class Proposing:
         """Whether something can be proposed or shared now."""
         if not self._leads:
             return self._raft.leader != NO_NODE and self._has_to_share
-        return self._raft.applied >= self._in_flight and self._has_something(machine)
+        if self._is_refused or self._raft.applied < self._in_flight:
+            return False
+        return self._has_something(machine)
 
     def propose_or_share(self, machine: MetadataMachine) -> Share | None:
         """Propose the next batch if this node leads; else return what the leader is to be told."""
@@ -124,7 +131,7 @@ class Proposing:
         if not self.is_ready(machine):
             return None
         if self._leads:
-            self._propose(machine)
+            self._propose()
             return None
         return Share(self._raft.node, self._raft.leader, self._take_shared())
 
@@ -161,18 +168,18 @@ class Proposing:
             room -= size
         return tuple(taken)
 
-    def _propose(self, machine: MetadataMachine) -> None:
-        commands: list[Command] = [*self._moves, *self._take_requests()]
-        room = limits.METADATA_BATCH_COMMANDS_MAX - len(commands)
-        for replica in list(self._reports)[:room]:
-            commands.append(self._reports.pop(replica))
-        commands.extend(self._collector.take(limits.METADATA_BATCH_COMMANDS_MAX - len(commands)))
+    def _propose(self) -> None:
+        moves, requests = self._moves, self._take_requests()
+        room = limits.METADATA_BATCH_COMMANDS_MAX - len(moves) - len(requests)
+        shared = [self._reports.pop(replica) for replica in list(self._reports)[:room]]
+        own = self._collector.take(room - len(shared))
+        index = self._raft.propose(encode_batch(Batch((*moves, *requests, *shared, *own, Cut()))))
         self._moves = ()
-        commands.append(Cut())
-        index = self._raft.propose(encode_batch(Batch(tuple(commands))))
         if isinstance(index, Refused):
-            # A leader that hands over: reports come again (C2), changes run out of time (W1).
+            self._is_refused = True
             self._collector.offer_again()
+            self._reports.update({(one.node, one.stream): one for one in shared})
+            self._requests.extendleft((one, request_bytes(one)) for one in reversed(requests))
         else:
             self._in_flight = index
 
@@ -191,6 +198,7 @@ class Proposing:
             return
         self._leader = leader
         self._in_flight = NO_INDEX
+        self._is_refused = False
         self._reports.clear()
         self._moves = ()
         self._collector.offer_again()
