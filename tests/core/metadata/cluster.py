@@ -150,13 +150,20 @@ class Cluster:
         self.reads: list[tuple[NodeId, int]] = []
         self.lost_reads: list[tuple[NodeId, int]] = []
         self.proposed: list[Entry] = []
+        self._lives = 0
         for number in numbers:
             self.start(number)
 
     def start(self, node: NodeId) -> None:
-        # The chance of each node is its number: they never campaign together.
+        # The chance of each node is its number: they never campaign together.  What is drawn from
+        # very many is another number in each of its lives.
+        self._lives += 1
+        chance = node * 3 + self._lives * 1_000_000
         self.nodes[node] = Repository(
-            node, self.disks[node].stored, self.options, lambda bound: (node * 3) % bound
+            node,
+            self.disks[node].stored,
+            self.options,
+            lambda bound: (chance if bound > 1_000_000 else node * 3) % bound,
         )
 
     def crash(self, node: NodeId) -> None:

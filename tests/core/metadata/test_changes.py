@@ -26,7 +26,7 @@ from tidelog.core.order.commands import (
     StreamStatus,
     UpdateStream,
 )
-from tidelog.core.raft.messages import TimeoutNow
+from tidelog.core.raft.messages import AppendAnswer, TimeoutNow
 from tidelog.errors import BadOption, Busy, CorruptData, DeadlineExceeded
 from tidelog.types import FIRST_TERM, NodeId, Revision, StreamId, Term, TopicId
 
@@ -123,6 +123,22 @@ def test_without_a_quorum_a_change_is_answered_as_unknown_and_exactly_once() -> 
     cluster.arrives = lambda message: True
     cluster.tick(100)
     assert (leader.node, answer.number) not in cluster.answers
+
+
+def test_the_outcome_of_a_change_from_before_a_restart_answers_no_other_one() -> None:
+    cluster = Cluster()
+    cluster.elect()
+    follower = other_than_leader(cluster)
+    cluster.arrives = lambda message: not isinstance(message, AppendAnswer)
+    cluster.nodes[follower].ask(RegisterNode(NodeId(11)))
+    cluster.settle()  # the leader has it in its log, where it waits for a majority
+    cluster.crash(follower)
+    cluster.start(follower)
+    number = cluster.nodes[follower].ask(RegisterNode(NodeId(12), "x" * 1_000))
+    cluster.arrives = lambda message: not isinstance(message, Share)
+    cluster.tick(5)
+    assert cluster.nodes[follower].machine.nodes.keys() == {11}
+    assert (follower, number) not in cluster.answers
 
 
 def test_changes_beyond_the_bound_are_refused_as_busy_and_not_applied() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.core.metadata import test_changes, test_collector, test_masterless
-from tidelog.core.metadata import collector, proposing
+from tidelog.core.metadata import collector, proposing, repository
 from tidelog.core.metadata.collector import Collector
 from tidelog.core.metadata.delivery import Delivery
 from tidelog.core.metadata.machine import MetadataMachine
@@ -55,7 +55,7 @@ class Safeguard:
 
     owner: object
     name: str
-    without: Callable[..., object]
+    without: object
     test: Callable[[], None]
 
 
@@ -135,6 +135,13 @@ SAFEGUARDS = [
         "tick",
         nothing,
         test_changes.test_without_a_quorum_a_change_is_answered_as_unknown_and_exactly_once,
+    ),
+    # The changes of every life of a node have the same numbers.
+    Safeguard(
+        repository,
+        "REQUEST_NUMBERS",
+        1,
+        test_changes.test_the_outcome_of_a_change_from_before_a_restart_answers_no_other_one,
     ),
     # A replica may lie on a storage node that nobody knows.
     Safeguard(

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -38,6 +38,8 @@ from tidelog.core.raft.node import Raft, RaftOptions
 from tidelog.core.raft.output import Write
 from tidelog.errors import BadOption, Busy, Rejected
 from tidelog.types import NodeId
+
+REQUEST_NUMBERS: Final = 1 << 48
 
 PeerMessage: TypeAlias = Message | Share
 
@@ -102,7 +104,7 @@ class Repository:
         self._snapshot_index = stored.snapshot.head.index
         self._collector = Collector()
         self._delivery = Delivery(node, self._machine, options.resend_ticks)
-        self._waiting = Waiting(options.request_ticks)
+        self._waiting = Waiting(options.request_ticks, draw(REQUEST_NUMBERS))
         self._proposing = Proposing(self._raft, self._collector, options.takeover_ticks)
         self._to_storage: list[ToStorage] = []
         self._unheeded: dict[Unheeded, int] = {}

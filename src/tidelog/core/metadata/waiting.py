@@ -2,7 +2,7 @@
 
 Invariants:
   W1  every change is answered exactly once: as applied, as refused, or, when its time is over,
-      as unknown; an outcome that comes later is dropped
+      as unknown; an outcome that comes later is dropped, in the next life of the node too
   W2  a read is served only when its index is applied
 """
 
@@ -40,10 +40,11 @@ class Waiting:
         "_ticks",
     )
 
-    def __init__(self, patience_ticks: int) -> None:
+    def __init__(self, patience_ticks: int, first: int) -> None:
+        """Count from ``first``: a number of chance, so that it is not one of an earlier life."""
         self._patience = patience_ticks
         self._ticks = 0
-        self._next = 1
+        self._next = first
         self._pending: set[int] = set()
         # Changes expire in the order in which they came: all have the same time.
         self._expiries: deque[tuple[int, int]] = deque()
