@@ -12,7 +12,7 @@ from tests.cli.running import SMALL, run, run_json, small_log
 STREAM_FIELDS = {
     "stream", "end_llsn", "ordered_end_llsn", "segments", "segment_bytes", "live_bytes",
     "dead_bytes", "entries", "live_entries", "memtable_bytes", "snapshot_index", "trim_llsn_end",
-    "pinned_files",
+    "pinned_files", "delete_horizon", "dropped_deletes",
 }  # fmt: skip
 
 
@@ -113,6 +113,7 @@ def test_a_topic_is_created_and_makes_the_log_if_need_be(tmp_path: Path) -> None
 
     assert set(made) == {
         "topic", "versions", "high_watermark", "first_available", "streams", "key_streams",
+        "delete_horizon", "dropped_deletes",
     }  # fmt: skip
     assert (made["topic"], made["versions"], made["key_streams"]) == ("t", "explicit", 2)
     assert [set(stream) for stream in made["streams"]] == [STREAM_FIELDS] * 2
@@ -128,6 +129,8 @@ def test_topics_are_listed_by_name(data: Path) -> None:
             "versions": "log",
             "high_watermark": 0,
             "first_available": 1,
+            "delete_horizon": 1,
+            "dropped_deletes": 0,
             "streams": 2,
             "key_streams": 2,
         },
@@ -136,6 +139,8 @@ def test_topics_are_listed_by_name(data: Path) -> None:
             "versions": "log",
             "high_watermark": 6,
             "first_available": 1,
+            "delete_horizon": 1,
+            "dropped_deletes": 0,
             "streams": 1,
             "key_streams": 1,
         },

@@ -170,3 +170,17 @@ def test_the_figures_of_a_log_agree_with_its_files(data: Path) -> None:
     text = run("stats", "-d", data).stdout
     assert f"topic default: GLSN 1..{ENTRIES}, versions log" in text
     assert found["log_id"] in text
+
+
+def test_stats_tell_which_readers_must_start_anew(tmp_path: Path) -> None:
+    with tidelog.open(tmp_path / "log", options=SMALL) as log:
+        log.put(b"k", b"v")
+        gone = log.delete(b"k").glsn
+        for number in range(3):
+            log.put(b"other %d" % number, b"")
+            log.compact(full=True)
+
+    (topic,) = run_json("stats", "-d", tmp_path / "log")["topics"]
+    assert (topic["delete_horizon"], topic["dropped_deletes"]) == (gone + 1, 1)
+    text = run("stats", "-d", tmp_path / "log").stdout
+    assert f"readers that go on before GLSN {gone + 1} must start anew" in text

@@ -84,6 +84,18 @@ def test_records_of_several_streams_come_in_total_order(log: LogHandle) -> None:
     assert list(topic.read(31)) == []
 
 
+def test_a_reader_that_lags_can_ask_for_the_delete_horizon(log: LogHandle) -> None:
+    topic = log.create_topic("keyed", streams=2)
+    assert (topic.stats().delete_horizon, topic.stats().dropped_deletes) == (1, 0)
+    topic.put(b"k", b"v")
+    gone = topic.delete(b"k")
+    for number in range(3):
+        topic.put(b"other %d" % number, b"")
+        topic.compact(full=True)
+    assert gone.glsn not in {record.glsn for record in topic.read()}
+    assert (topic.stats().delete_horizon, topic.stats().dropped_deletes) == (gone.glsn + 1, 1)
+
+
 def test_entries_keep_all_their_fields(log: LogHandle) -> None:
     topic = log.create_topic("explicit", versions="explicit")
     entries = [

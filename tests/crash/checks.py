@@ -6,8 +6,10 @@
 3  Each stream's commit context ends where its entries end, and every entry has its GLSN.
 4  The live indexes of each snapshot are those that its entries give; only deletes may be
    called live longer than they must.
-5  A second recovery changes no byte.
-6  The log goes on: an append gets the next GLSN and survives the next crash.
+5  A reader that had read all before a delete which is gone now, and that the delete horizon lets
+   read on there, ends with exactly the keys of the log.
+6  A second recovery changes no byte.
+7  The log goes on: an append gets the next GLSN and survives the next crash.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ from tests.crash.scribe import (
     TrimAttempt,
     Written,
     open_log,
+    record_of,
     written_in,
 )
+from tests.pipeline.model import state_of
 from tidelog import Kind, Log
 from tidelog.errors import Trimmed
 from tidelog.formats.snapshot import Snapshot, decode_snapshot
@@ -51,7 +55,7 @@ def check_recovery(
 def check_first_start(
     vfs: SimVfs, base: Journal, journal: Journal, *, streams: int, versions: str
 ) -> Known:
-    """Points 1 to 4 at the first start after a crash; returns what is in the log."""
+    """Points 1 to 5 at the first start after a crash; returns what is in the log."""
     CHANCE.begin("check")
     known, pending = known_of(base, journal, versions=versions)
     log = open_log(vfs, streams=streams, versions=versions)
@@ -62,7 +66,7 @@ def check_first_start(
 
 
 def check_log(log: Log, known: Known, pending: Attempt | None) -> Known:
-    """Points 1 to 4; returns what turned out to be in the log."""
+    """Points 1 to 5; returns what turned out to be in the log."""
     if pending is not None and took_effect(log, known, pending):
         known = known.after(pending)
     assert log.high_watermark == known.high_watermark, "entries were lost, or came from nowhere"
@@ -72,6 +76,7 @@ def check_log(log: Log, known: Known, pending: Attempt | None) -> Known:
     records = written_in(log)
     _check_records(records, known)
     _check_keys(log, known)
+    _check_lagging_readers(log, known, records)
     if known.trim_glsn_end > 1:
         _check_trimmed(log)
     for store in (log.engine.node.streams[stream] for stream in log.streams):
@@ -120,6 +125,26 @@ def _check_keys(log: Log, known: Known) -> None:
         found = log.get(key, storage_id=storage_id)
         got = None if found is None else (found.glsn, found.value)
         assert got == (None if expected is None else (expected.glsn, expected.value)), key
+
+
+def _check_lagging_readers(log: Log, known: Known, records: list[Written]) -> None:
+    begin = max(log.stats().delete_horizon, known.trim_glsn_end)
+    present = {record.glsn for record in records}
+    for position, entry in known.entries.items():
+        is_delete = entry.kind in (Kind.DELETE, Kind.DELETE_STORAGE)
+        if is_delete and position >= begin and position not in present:
+            before = [entry for glsn, entry in known.entries.items() if glsn < position]
+            behind = [record for record in records if record.glsn >= position]
+            _check_table([*before, *behind], known, f"read on at GLSN {position}")
+
+
+def _check_table(seen: list[Written], known: Known, how: str) -> None:
+    rows = {(row[0], row[1]): row[4] for row in state_of(map(record_of, seen))}
+    for storage_id, key in sorted({(e.storage_id, e.key) for e in seen if e.key}):
+        expected = known.newest(storage_id, key)
+        if expected is not None or not known.is_trimmed(storage_id, key):
+            glsn = None if expected is None else expected.glsn
+            assert rows.get((storage_id, key)) == glsn, f"{key!r}, {how}"
 
 
 def _check_trimmed(log: Log) -> None:

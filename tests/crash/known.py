@@ -89,6 +89,11 @@ class Known:
         killed = any(best.order < d.order for d in deletes if d.stream == best.stream)
         return None if killed else best
 
+    def is_trimmed(self, storage_id: int, key: bytes) -> bool:
+        """Whether the newest write of a key was trimmed: who has read it keeps what it says."""
+        best = max(self.writes_of(storage_id, key), key=lambda w: w.order)
+        return best.glsn < self.trim_glsn_end
+
     def may_be_missing(self, entry: Written, present: Collection[Written]) -> bool:
         """Whether compaction may have removed an entry, given what it left."""
         if entry.glsn < self.trim_glsn_end:

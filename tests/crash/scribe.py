@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import tidelog
-from tidelog import Entry, Kind, Log, Options
+from tidelog import Entry, Kind, Log, Options, Record
 from tidelog.core.compaction.plan import Strategy
 from tidelog.embedded.requests import AppendRequest
 from tidelog.embedded.rewrite import rewrite_oldest
@@ -231,6 +231,13 @@ def written_in(log: Log) -> list[Written]:
         )
         for r in log.read()
     ]  # fmt: skip
+
+
+def record_of(written: Written) -> Record:
+    return Record(
+        written.glsn, written.llsn, written.stream, written.kind, written.key, written.value,
+        written.storage_id, written.version, 0,
+    )  # fmt: skip
 
 
 def wishes_of(request: AppendRequest) -> Iterable[Wish]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -177,3 +178,35 @@ def test_unverified_bytes_are_still_bounded_by_their_batch() -> None:
     with pytest.raises(CorruptData, match="checksum"):
         decode_batch(bytes(data))
     assert decode_batch(bytes(data), verify=False).count == 3
+
+
+# -- long columns, which are looked at in another way ---------------------------------------------
+
+LONG = 5000
+
+
+def with_key_offset(keys: Sequence[bytes], place: int, offset: int) -> bytes:
+    """A batch of PUTs one of whose key offsets was changed before it was sealed."""
+    data = bytearray(whole(encode_puts(keys, [b""] * len(keys), timestamp_us=1), 1))
+    struct.pack_into("<I", data, HEADER_BYTES + 4 * place, offset)
+    return reseal(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("place", "offset"),
+    [(0, 1), (1, 0), (2, 1), (LONG // 2, LONG // 2 - 1), (LONG - 1, LONG), (9, 2**31 + 9),
+     (LONG - 1, 2**31 - 1), (LONG - 1, 2**32 - 1)],
+)  # fmt: skip
+def test_long_offsets_that_do_not_ascend_are_noticed(place: int, offset: int) -> None:
+    """Every key has one byte, so each offset has only one value that is right."""
+    keys = [b"k"] * LONG
+    assert decode_batch(with_key_offset(keys, place, place)).keys() == keys
+    with pytest.raises(CorruptData, match="does not ascend"):
+        decode_batch(with_key_offset(keys, place, offset))
+
+
+def test_one_item_of_a_long_column_that_is_too_large_is_noticed() -> None:
+    keys = [*[b"k"] * (LONG - 2), b"kk", bytes(KEY_BYTES_MAX)]
+    assert decode_batch(with_key_offset(keys, LONG - 1, LONG)).keys() == keys
+    with pytest.raises(CorruptData, match="larger than"):
+        decode_batch(with_key_offset(keys, LONG - 1, LONG - 1))

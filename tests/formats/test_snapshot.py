@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.formats.flips import check_damage, damaged, golden
+from tidelog.core.compaction.horizon import DeleteHorizon
 from tidelog.errors import CorruptData, UnsupportedVersion
 from tidelog.formats.commit_context import CommitContext
 from tidelog.formats.envelope import seal
@@ -27,14 +28,22 @@ EXAMPLE = Snapshot(
     ),
     live_count=12,
     live_bytes=3400,
+    deletes=DeleteHorizon(64, 3),
 )
 naturals = st.integers(0, 2**64 - 1)
 
 
-@given(naturals, naturals, naturals, st.integers(0, 2**128 - 1), naturals)
-def test_a_snapshot_comes_back(a: int, b: int, term: int, boundary: int, size: int) -> None:
+horizons = st.one_of(
+    st.just(DeleteHorizon()), st.builds(DeleteHorizon, st.integers(2, 71), st.integers(1, 2**63))
+)
+
+
+@given(naturals, naturals, naturals, st.integers(0, 2**128 - 1), naturals, horizons)
+def test_a_snapshot_comes_back(
+    a: int, b: int, term: int, boundary: int, size: int, deletes: DeleteHorizon
+) -> None:
     state = replace(EXAMPLE.state, boundary=boundary)
-    snapshot = Snapshot(term, max(a, b), state, min(a, b), size)
+    snapshot = Snapshot(term, max(a, b), state, min(a, b), size, deletes)
     data = encode_snapshot(snapshot)
     assert decode_snapshot(data) == decode_snapshot(memoryview(data)) == snapshot
 
@@ -71,6 +80,10 @@ def test_a_body_with_a_good_checksum_but_other_bytes_is_refused_or_whole(
         replace(EXAMPLE, live_count=40),
         replace(EXAMPLE, state=replace(EXAMPLE.state, boundary=2**128)),
         replace(EXAMPLE, state=replace(EXAMPLE.state, context=CommitContext(1, 1, 0, 1, 1))),
+        replace(EXAMPLE, deletes=DeleteHorizon(72, 3)),
+        replace(EXAMPLE, deletes=DeleteHorizon(0, 0)),
+        replace(EXAMPLE, deletes=DeleteHorizon(64, 0)),
+        replace(EXAMPLE, deletes=DeleteHorizon(1, 3)),
     ],
 )
 def test_a_snapshot_that_contradicts_itself_is_never_written(bad: Snapshot) -> None:

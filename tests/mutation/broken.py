@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from pyroaring import BitMap64
 
+from tidelog.core.compaction.horizon import NOTHING_DROPPED
 from tidelog.core.compaction.live import LiveRows
 from tidelog.core.replica.recover import Facts, Recovery, Verdict
 from tidelog.formats import wal as wal_format
@@ -23,7 +24,7 @@ from tidelog.storage.compaction_files import COMPACTING_SUFFIX, compacting_name
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.node_store import FrameWrite, NodeStore
 from tidelog.storage.segments import segment_name
-from tidelog.storage.snapshot_store import SnapshotStore
+from tidelog.storage.snapshot_store import SnapshotState, SnapshotStore
 from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import FileStat, Vfs
 
@@ -104,6 +105,18 @@ def cut_in_the_next_frame(right: Right) -> Right:
     return wrong
 
 
+def horizon_in_the_next_snapshot(right: Right) -> Right:
+    def wrong(self: Any, snapshot: Snapshot, live: BitMap64) -> SnapshotState:
+        stored = msgspec.structs.replace(
+            snapshot, deletes=getattr(self, "known_before", NOTHING_DROPPED)
+        )
+        self.known_before = snapshot.deletes
+        published: SnapshotState = right(self, stored, live)
+        return replace(published, deletes=snapshot.deletes)
+
+    return wrong
+
+
 # -- checks left out ---------------------------------------------------------------------------
 
 
@@ -165,6 +178,14 @@ def missing_is_empty(right: Right) -> Right:
     return wrong
 
 
+def no_horizon(right: Right) -> Right:
+    def wrong(self: SnapshotStore, *args: Any) -> tuple[SnapshotState, Any, Any]:
+        state, *rest = right(self, *args)
+        return replace(state, deletes=NOTHING_DROPPED), *rest
+
+    return wrong
+
+
 def always_usable(right: Right) -> Right:
     def wrong(facts: Facts) -> Recovery:
         end = facts.context.llsn_end
@@ -184,7 +205,8 @@ def deletes_do_nothing(right: Right) -> Right:
         found: LiveRows = right(rows.filter(puts), *args)
         mask = np.zeros(len(rows), dtype=np.bool_)
         mask[puts] = found.mask
-        return LiveRows(mask, found.shadowed, np.ones(len(rows), dtype=np.bool_))
+        everything = np.ones(len(rows), dtype=np.bool_)
+        return LiveRows(mask, found.shadowed, everything, np.zeros(len(rows), dtype=np.bool_))
 
     return wrong
 
@@ -195,6 +217,10 @@ def deletes_die_at_once(right: Right) -> Right:
         return replace(found, mask=found.mask & (rows.kind == Kind.PUT))
 
     return wrong
+
+
+def nothing_to_note(right: Right) -> Right:
+    return lambda *args, **options: BitMap64()
 
 
 def without_trim(right: Right) -> Right:

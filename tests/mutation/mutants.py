@@ -149,6 +149,11 @@ OTHER_ORDER: Final = (
         crashes_of("major compaction of two segments"),
     ),
     Mutant(
+        "the note of a dropped delete is stored after the delete is gone",
+        replaced(SnapshotStore, "write", broken.horizon_in_the_next_snapshot),
+        crashes_of("two snapshots over deletes"),
+    ),
+    Mutant(
         "an append is acknowledged before the frame that holds its cut",
         replaced(NodeStore, "write", broken.cut_in_the_next_frame),
         crashes_of("group commits"),
@@ -215,6 +220,16 @@ WRONG_RULES: Final = (
     Mutant(
         "a deleted segment that a crash brought back is used",
         replaced(recovery, "_drop_dead_segments", broken.does_nothing),
+        crashes_of("two snapshots over deletes"),
+    ),
+    Mutant(
+        "a delete is dropped without a note",
+        replaced(stream_store, "deletes_to_note", broken.nothing_to_note),
+        crashes_of("two snapshots over deletes"),
+    ),
+    Mutant(
+        "the notes of dropped deletes are forgotten at a start",
+        replaced(SnapshotStore, "load", broken.no_horizon),
         crashes_of("two snapshots over deletes"),
     ),
     Mutant(

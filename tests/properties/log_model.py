@@ -138,6 +138,13 @@ class TopicModel:
 
     def newest(self, storage_id: int, key: bytes) -> Record | None:
         """What ``get`` finds; a write that was trimmed still hides smaller ones."""
+        best = self.greatest(storage_id, key)
+        if best is None or best.kind is not Kind.PUT or best.glsn < self.first:
+            return None
+        return best
+
+    def greatest(self, storage_id: int, key: bytes) -> Record | None:
+        """Of all that was ever written about a key, what counts: also a delete, also trimmed."""
         home = self.homes.get(key)
         mine = [
             record
@@ -145,12 +152,7 @@ class TopicModel:
             if (record.stream, record.storage_id) == (home, storage_id)
             and (record.kind is Kind.DELETE_STORAGE or (record.key == key and record.kind in KEYED))
         ]
-        if not mine:
-            return None
-        best = max(mine, key=lambda record: (record.write_version, record.llsn))
-        if best.kind is not Kind.PUT or best.glsn < self.first:
-            return None
-        return best
+        return max(mine, key=lambda record: (record.write_version, record.llsn), default=None)
 
     def check_get(self, found: Record | None, storage_id: int, key: bytes) -> None:
         expected = self.newest(storage_id, key)

@@ -1,7 +1,8 @@
 """Compaction against a set: after every step all that is live is readable, and dead stays dead.
 
 Two topics, one with GLSNs and one with explicit write versions, in which the same few keys are
-written, deleted, trimmed, compacted and copied over many small segments.
+written, deleted, trimmed, compacted and copied over many small segments.  Readers lag behind it
+all, and what they end with is right nevertheless: the delete horizon tells when to start anew.
 """
 
 from __future__ import annotations
@@ -17,8 +18,15 @@ from hypothesis.stateful import (
 )
 
 import tidelog
+from tests.properties.lagging_reader import (
+    LaggingReader,
+    check_table,
+    horizon_of,
+    readers_before_what_is_gone,
+)
 from tests.properties.log_model import TopicModel
 from tidelog import Entry, Kind, Log, Options, Topic
+from tidelog.core.compaction.horizon import NOTHING_DROPPED
 from tidelog.core.compaction.plan import Strategy
 from tidelog.storage.compaction import compact_major
 from tidelog.storage.stream_store import StreamStore
@@ -55,6 +63,8 @@ class CompactionMachine(RuleBasedStateMachine):
         """GLSNs that a read did not find any more."""
         self.dead: dict[int, set[int]] = {}
         """Log stream → LLSNs that a snapshot called dead."""
+        self.readers = {name: [LaggingReader(), LaggingReader()] for name in (PLAIN, EXPLICIT)}
+        self.horizons = dict.fromkeys((PLAIN, EXPLICIT), NOTHING_DROPPED)
 
     @initialize()
     def create(self) -> None:
@@ -177,6 +187,10 @@ class CompactionMachine(RuleBasedStateMachine):
         self.disk = self.disk.after_crash(kept)
         self.open()
 
+    @rule(name=names, which=st.sampled_from([0, 1]), count=st.sampled_from([1, 2, 3, 5, 100]))
+    def read_on(self, name: str, which: int, count: int) -> None:
+        self.readers[name][which].read_on(self.topic(name), count)
+
     # -- what holds ------------------------------------------------------------------------
 
     @invariant()
@@ -202,6 +216,27 @@ class CompactionMachine(RuleBasedStateMachine):
             dead = self.dead.setdefault(stream, set())
             assert not dead & set(store.snapshot.live)
             dead |= set(store.snapshot.dead())
+
+    @invariant()
+    def whoever_lags_ends_with_what_is_live(self) -> None:
+        if self.log is None or EXPLICIT not in self.log.topics():
+            return
+        for name, model in self.models.items():
+            topic = self.topic(name)
+            readers = [reader.copy() for reader in self.readers[name]]
+            for reader in [*readers, *readers_before_what_is_gone(topic, model)]:
+                reader.catch_up(topic)
+                check_table(model, reader.seen)
+
+    @invariant()
+    def the_delete_horizon_never_goes_back(self) -> None:
+        if self.log is None or EXPLICIT not in self.log.topics():
+            return
+        for name, before in self.horizons.items():
+            now = horizon_of(self.topic(name))
+            assert before.glsn <= now.glsn <= self.models[name].high + 1
+            assert before.dropped <= now.dropped
+            self.horizons[name] = now
 
     @invariant()
     def explanations_name_every_stored_write(self) -> None:

@@ -282,6 +282,8 @@ def test_what_cannot_be_done_is_told_with_its_remedy(
         materialize(node.url(), "s3://bucket/table", spark=spark)
     with pytest.raises(BadOption, match="at least 1"):
         materialize(node.url(), table, spark=spark, max_records_per_trigger=0)
+    with pytest.raises(BadOption, match="on_missed_deletes is 'ignore'"):
+        materialize(node.url(), table, spark=spark, on_missed_deletes="ignore")  # type: ignore[arg-type]
     assert not table.exists()
 
 
@@ -301,22 +303,3 @@ def test_the_command_makes_a_table_with_a_session_of_its_own(
     assert summary["table_rows"] == len(job.rows())
     assert "batch 0: GLSN 1 to 50, 50 entries" in done.stderr
     job.check()
-
-
-@pytest.mark.parametrize("kind", ["delta"])
-def test_what_compaction_removed_before_it_was_read_is_told(job: Job) -> None:
-    """A delete may be among it, so the table may keep a row; one that is made anew does not."""
-    job.write(0, 20)
-    assert job.run().missing == 0
-    with job.node.connect(job.topic) as log:
-        for record in list(log.read()):
-            log.delete(record.key)
-        for number in range(2):
-            log.put(b"another %d" % number, b"")
-            log.compact(full=True)
-        log.rewrite()  # Copies with older versions come behind; they change nothing.
-    assert job.run().missing > 0
-    rmtree(job.table)
-    job.run()
-    job.check()
-    assert {row[1] for row in job.rows()} == {b"another 0", b"another 1"}

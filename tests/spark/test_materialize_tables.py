@@ -17,12 +17,13 @@ from tidelog.errors import BadOption, CorruptData, WrongLog
 from tidelog.formats.entry import Kind
 from tidelog.interface.records import Record
 from tidelog.pipeline import read_table
+from tidelog.pipeline.changes import facts_of_entries
 from tidelog.pipeline.delta_table import DeltaFacts
 from tidelog.pipeline.facts import Facts
 from tidelog.pipeline.materialization import ENTRY_COLUMNS
 from tidelog.pipeline.parquet_table import CURRENT, ParquetFacts
 from tidelog.pipeline.progress import Counts
-from tidelog.pipeline.tables import Origin, Table
+from tidelog.pipeline.tables import Beginning, Origin, Table
 
 ORIGIN = Origin("00" * 16, "events")
 FORMATS: dict[str, Any] = {"delta": DeltaFacts, "parquet": ParquetFacts}
@@ -34,7 +35,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def opened(spark: SparkSession, kind: str, path: Path, origin: Origin = ORIGIN) -> Table:
-    table: Table = FORMATS[kind](spark, path, origin, 1)
+    table: Table = FORMATS[kind](spark, path, origin, Beginning())
     return table
 
 
@@ -149,6 +150,33 @@ def test_entries_without_keys_are_counted_and_move_the_position(
     assert take(spark, table, [], 9) == Counts()
     assert (table.position, table.row_count()) == (9, 0)
     assert opened(spark, kind, tmp_path / "table").position == 9
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_rebuilt_table_holds_the_new_facts_alone(
+    spark: SparkSession, kind: str, tmp_path: Path, rows: int
+) -> None:
+    """Rows and removals of before are gone, in one commit with position and beginning (P3)."""
+    path = tmp_path / "table"
+    table = opened(spark, kind, path)
+    old = [Step(Kind.PUT, b"a", b"1"), Step(Kind.PUT, b"b", b"2"), Step(Kind.DELETE, b"b")]
+    take(spark, table, recorded(old), 4)
+    steps = [Step(Kind.PUT, b"new %d" % number, b"3") for number in range(rows)]
+    steps += [Step(Kind.PUT, b"x", b"4", 1), Step(Kind.DELETE_STORAGE, storage_id=1)]
+    records = recorded(steps)
+    table.rebuild(facts_of_entries(frame(spark, records)), 20, Beginning(3, 7))
+    again = opened(spark, kind, path)
+    for one in (table, again):
+        assert (one.position, one.beginning) == (20, Beginning(3, 7))
+        assert rows_of(one.rows()) == state_of(records)
+        assert one.row_count() == rows
+    assert again.table_id == table.table_id
+    # It goes on like any other table, and what was removed stays known.
+    late = Record(21, 21, records[-1].stream, Kind.PUT, b"x", b"4", 1, 1, 0)
+    more = Record(22, 22, 1, Kind.PUT, b"a", b"5", 0, 22, 0)
+    take(spark, again, [late, more], 23)
+    assert rows_of(again.rows()) == sorted([*state_of(records), (0, b"a", b"5", 22, 22, 1)])
+    assert not [left.name for left in path.rglob("_overwrite")]
 
 
 def test_a_table_of_another_topic_is_refused(

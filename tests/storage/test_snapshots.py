@@ -236,7 +236,7 @@ def test_a_snapshot_store_of_an_empty_directory_has_nothing() -> None:
     story = Streams.new()
     store = SnapshotStore(story.disk.vfs(), story.directory())
 
-    def refuse(snapshot: Snapshot) -> BitMap64:
+    def refuse(snapshot: Snapshot) -> tuple[Snapshot, BitMap64]:
         raise AssertionError(f"there is nothing to rebuild for {snapshot}")
 
     assert store.load(refuse) == (SnapshotState(), None, None)

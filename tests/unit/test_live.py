@@ -1,4 +1,4 @@
-"""Liveness of keyed entries (L1 to L8): directed cases, and fast code against plain rule."""
+"""Liveness of keyed entries (L1 to L9): directed cases, and fast code against plain rule."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from tidelog.core.compaction.live import (
     leave_out_the_dead,
     live_rows,
     live_storage_deletes,
+    silent_storage_deletes,
 )
 from tidelog.invariants import InvariantViolation
 
@@ -78,6 +79,16 @@ def live(
 ) -> list[int]:
     mask = live_rows(columns(rows), boundary, deletes, trim).mask
     return sorted(row.llsn for row, is_live in zip(rows, mask, strict=True) if is_live)
+
+
+def silent(
+    rows: Sequence[Row],
+    boundary: int,
+    deletes: Sequence[StorageDelete] = (),
+    trim: int = 1,
+) -> list[int]:
+    mask = live_rows(columns(rows), boundary, deletes, trim).silent
+    return sorted(row.llsn for row, is_silent in zip(rows, mask, strict=True) if is_silent)
 
 
 def explain(
@@ -207,6 +218,46 @@ def test_a_storage_delete_is_needed_while_a_smaller_row_is_present() -> None:
     assert live_storage_deletes(deletes, 50, none, 6).tolist() == [False, False, False, True]
 
 
+def test_a_delete_with_nothing_older_and_nothing_newer_dies_silently() -> None:
+    gone = Row(2, 20, KIND_DELETE)
+    assert silent([gone], 99) == [2]
+    assert silent([Row(1, 10), gone], 99) == []
+    assert silent([gone], 19) == []
+
+
+def test_a_delete_that_something_newer_tells_of_is_not_silent() -> None:
+    gone = Row(2, 20, KIND_DELETE)
+    assert silent([gone, Row(3, 30)], 99) == []
+    assert silent([gone, Row(3, 30, KIND_DELETE)], 99) == []
+    assert silent([gone, Row(3, 30)], 25) == []
+    assert silent([gone], 99, [StorageDelete(storage=0, version=30, llsn=3)]) == []
+    # Older, or of another storage, it tells nothing.
+    assert silent([gone], 99, [StorageDelete(storage=0, version=10, llsn=3)]) == [2]
+    assert silent([gone], 99, [StorageDelete(storage=1, version=30, llsn=3)]) == [2]
+
+
+def test_a_trimmed_delete_is_not_silent() -> None:
+    """Whoever has not read it cannot read on without being told."""
+    assert silent([Row(2, 20, KIND_DELETE)], 99, trim=3) == []
+
+
+def test_a_dead_storage_delete_is_silent_unless_a_greater_one_of_its_storage_is_live() -> None:
+    deletes = [
+        StorageDelete(storage=5, version=20, llsn=4),
+        StorageDelete(storage=5, version=9, llsn=8),
+        StorageDelete(storage=6, version=7, llsn=5),
+        StorageDelete(storage=6, version=7, llsn=6),
+    ]
+    none = np.zeros(4, dtype=np.bool_)
+    assert silent_storage_deletes(deletes, none).tolist() == [True] * 4
+    assert silent_storage_deletes(deletes, ~none).tolist() == [False] * 4
+    some = np.array([True, False, False, False])
+    assert silent_storage_deletes(deletes, some).tolist() == [False, False, True, True]
+    some = np.array([False, True, True, False])
+    assert silent_storage_deletes(deletes, some).tolist() == [True, False, False, True]
+    assert silent_storage_deletes([], none[:0]).tolist() == []
+
+
 def test_a_trimmed_row_is_dead() -> None:
     rows = [Row(1, 10, key=(1, 1)), Row(2, 20, key=(2, 1))]
     assert live(rows, 99, trim=2) == [2]
@@ -317,6 +368,15 @@ def test_the_fast_code_agrees_with_the_plain_rule(
     assert result.mask.tolist() == [
         explanation.live for explanation in explain(rows, boundary, deletes, trim)
     ]
+    assert result.silent.tolist() == [
+        explanation.reason is Reason.SHADOWS_NOTHING
+        and not any(
+            (other.key, other.storage) == (row.key, row.storage)
+            and (other.version, other.llsn) > (row.version, row.llsn)
+            for other in rows
+        )
+        for row, explanation in zip(rows, explain(rows, boundary, deletes, trim), strict=True)
+    ]
     assert result.shadowed.tolist() == [
         any(
             row.storage == delete.storage
@@ -338,6 +398,7 @@ def test_rows_may_be_folded_to_the_live_ones_and_the_witnesses(
     kept = (first.mask | first.witnesses).tolist()
     folded = [row for row, keep in zip(rows[:split], kept, strict=True) if keep] + rows[split:]
     assert live(folded, boundary, deletes, trim) == live(rows, boundary, deletes, trim)
+    assert silent(folded, boundary, deletes, trim) == silent(rows, boundary, deletes, trim)
     rest = live_rows(columns(folded), boundary, deletes, trim)
     whole = live_rows(columns(rows), boundary, deletes, trim)
     assert rest.shadowed.tolist() == whole.shadowed.tolist()

@@ -18,7 +18,7 @@ _COMPACTION_FIELDS: Final = (
 _STREAM_FIELDS: Final = (
     "stream", "end_llsn", "ordered_end_llsn", "segments", "segment_bytes", "live_bytes",
     "dead_bytes", "entries", "live_entries", "memtable_bytes", "snapshot_index", "trim_llsn_end",
-    "pinned_files",
+    "pinned_files", "delete_horizon", "dropped_deletes",
 )  # fmt: skip
 
 
@@ -29,6 +29,8 @@ def topic_fields(topic: TopicStats) -> dict[str, Any]:
         "versions": topic.versions,
         "high_watermark": topic.high_watermark,
         "first_available": topic.first_available,
+        "delete_horizon": topic.delete_horizon,
+        "dropped_deletes": topic.dropped_deletes,
         "streams": [
             {name: getattr(stream, name) for name in _STREAM_FIELDS} for stream in topic.streams
         ],

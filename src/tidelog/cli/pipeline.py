@@ -42,6 +42,13 @@ def command() -> None:
     help="Take at most so many records in one step.",
 )
 @click.option(
+    "--on-missed-deletes",
+    type=click.Choice(["rebuild", "fail"]),
+    default="rebuild",
+    show_default=True,
+    help="When the log dropped deletes that the table has not read.",
+)
+@click.option(
     "--spark-master",
     metavar="MASTER",
     default="local[*]",
@@ -57,6 +64,7 @@ def materialize(
     checkpoint: str | None,
     follow: bool,
     max_records: int | None,
+    on_missed_deletes: str,
     spark_master: str,
     output: str,
 ) -> None:
@@ -75,6 +83,7 @@ def materialize(
         checkpoint=checkpoint,
         once=not follow,
         max_records_per_trigger=max_records,
+        on_missed_deletes="fail" if on_missed_deletes == "fail" else "rebuild",
         progress=_tell,
         spark_master=spark_master,
     )
@@ -86,9 +95,11 @@ def materialize(
 
 def _tell(progress: BatchProgress) -> None:
     """One line for each batch, where it does not get into the way of the result."""
-    what = (
-        "was in the table already" if progress.skipped else f"{progress.counts.entries:,} entries"
-    )
+    what = f"{progress.counts.entries:,} entries"
+    if progress.skipped:
+        what = "was in the table already"
+    elif progress.rebuilt:
+        what = f"the table had missed deletes and was rebuilt from {what}"
     click.echo(
         f"batch {progress.batch}: GLSN {progress.glsn_begin:,} to {progress.glsn_end - 1:,}, "
         f"{what}, {progress.seconds:.2f} s",
@@ -120,6 +131,7 @@ def _print(summary: MaterializeSummary) -> None:
             ("storage deletes", counts.storage_deletes),
             ("appends (ignored)", counts.appends),
             ("compacted away", summary.missing),
+            ("rebuilds", summary.rebuilds),
             ("seconds", f"{summary.seconds:.2f}"),
         ]
     )

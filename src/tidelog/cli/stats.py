@@ -38,6 +38,11 @@ def command(data: str, output: str) -> None:
             f"\ntopic {topic['topic']}: GLSN {topic['first_available']}.."
             f"{topic['high_watermark']}, versions {topic['versions']}"
         )
+        if topic["dropped_deletes"]:
+            click.echo(
+                f"{topic['dropped_deletes']} deletes were dropped: readers that go on before GLSN "
+                f"{topic['delete_horizon']} must start anew"
+            )
         print_table(STREAM_HEADERS, [stream_row(stream) for stream in topic["streams"]])
 
 

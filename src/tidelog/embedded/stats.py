@@ -32,6 +32,7 @@ def _stream_stats(engine: Engine, stream: int) -> StreamStats:
     chosen = doomed.union(number for group in groups for number in group.numbers)
     size = sum(fact.bytes for fact in facts)
     live = sum(fact.live_bytes for fact in facts)
+    snapshot = store.snapshot
     return StreamStats(
         stream=stream,
         end_llsn=store.end_llsn,
@@ -43,10 +44,10 @@ def _stream_stats(engine: Engine, stream: int) -> StreamStats:
         entries=sum(fact.entries for fact in facts),
         live_entries=sum(fact.live_entries for fact in facts),
         memtable_bytes=sum(table.size for table in store.view.memtables),
-        snapshot_index=store.snapshot.index,
+        snapshot_index=snapshot.index,
         trim_llsn_end=store.trim_llsn_end,
         pinned_files=store.pins.waiting,
-        snapshot_entries=len(store.snapshot.live),
+        snapshot_entries=len(snapshot.live),
         unsettled_entries=max(store.ordered_end - 1 - settled, 0),
         delete_segments=tuple(sorted(doomed)),
         rewrite_groups=tuple(tuple(group.numbers) for group in groups),
@@ -55,6 +56,8 @@ def _stream_stats(engine: Engine, stream: int) -> StreamStats:
             for fact in facts
             if fact.number in chosen
         ),
+        delete_horizon=snapshot.deletes.glsn,
+        dropped_deletes=snapshot.deletes.dropped,
     )
 
 

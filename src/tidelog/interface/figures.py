@@ -32,6 +32,10 @@ class StreamStats(msgspec.Struct, frozen=True):
     """Segments that a compaction would delete, and, below, rewrite."""
     rewrite_groups: tuple[tuple[int, ...], ...]
     reclaimable_bytes: int
+    delete_horizon: int
+    """A reader that goes on before this GLSN may have missed a delete that compaction dropped."""
+    dropped_deletes: int
+    """How many such deletes there were."""
 
 
 class TopicStats(msgspec.Struct, frozen=True):
@@ -42,6 +46,17 @@ class TopicStats(msgspec.Struct, frozen=True):
     high_watermark: int
     first_available: int
     streams: tuple[StreamStats, ...]
+
+    @property
+    def delete_horizon(self) -> int:
+        """A reader that goes on before this GLSN may have missed a delete, unless it began with
+        nothing when ``dropped_deletes`` was what it is after the read.
+        """
+        return max(stream.delete_horizon for stream in self.streams)
+
+    @property
+    def dropped_deletes(self) -> int:
+        return sum(stream.dropped_deletes for stream in self.streams)
 
     @property
     def segments(self) -> int:

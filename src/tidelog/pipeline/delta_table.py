@@ -1,5 +1,8 @@
 """A Delta table through delta-rs: rows by MERGE, the position in the same commit.
 
+A rebuild overwrites all rows in one commit.  What Spark made of the log gets there through files,
+so that its size is not bounded by the driver's memory.
+
 Removals are kept in a second Delta table below the first one.  Its rows only grow newer, so
 writing them first, and again after a crash, is harmless.
 """
@@ -10,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyarrow import dataset
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.errors import WrongLog
@@ -23,13 +27,17 @@ from tidelog.pipeline.changes import (
     ROW_SCHEMA,
     killed_rows,
     newest_facts,
+    of_kind,
     outliving_keys,
     outliving_storages,
 )
+from tidelog.pipeline.directories import remove_tree
 from tidelog.pipeline.facts import Facts, frame_of, may_be_late
-from tidelog.pipeline.tables import Origin
+from tidelog.pipeline.tables import Beginning, Origin
 
 GRAVES: Final = "_tombstones"
+STAGE: Final = "_overwrite"
+"""What is to replace all rows; below a table while that is being done."""
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _TYPES: Final = {
@@ -51,24 +59,26 @@ _NEWER: Final = (
 class DeltaFacts:
     """The table of a topic's state in Delta's format."""
 
-    def __init__(self, spark: SparkSession, path: Path, origin: Origin, first: int) -> None:
-        """Open the table, or make one whose position is ``first``."""
+    def __init__(
+        self, spark: SparkSession, path: Path, origin: Origin, beginning: Beginning
+    ) -> None:
+        """Open the table, or make one that begins here."""
         self._spark = spark
+        self._path = path
         self._explicit = origin.explicit
         self._app = origin.app
-        self._table = self._opened(path, ROW_COLUMNS, origin, first)
-        self._graves = self._opened(path / GRAVES, GRAVE_COLUMNS, origin, first)
+        self._table = self._opened(path, ROW_COLUMNS, origin, beginning)
+        self._graves = self._opened(path / GRAVES, GRAVE_COLUMNS, origin, beginning)
 
     def _opened(
-        self, path: Path, columns: tuple[str, ...], origin: Origin, first: int
+        self, path: Path, columns: tuple[str, ...], origin: Origin, beginning: Beginning
     ) -> DeltaTable:
         if not DeltaTable.is_deltatable(str(path)):
             path.mkdir(parents=True, exist_ok=True)
             schema = pa.schema([(name, _TYPES[name]) for name in columns])
             text = f"made by tidelog from topic {origin.topic} of log {origin.log_id}"
-            return DeltaTable.create(
-                path, schema, description=text, commit_properties=self._moving_to(first)
-            )
+            made = self._beginning_anew(beginning.glsn, beginning)
+            return DeltaTable.create(path, schema, description=text, commit_properties=made)
         table = DeltaTable(path)
         if table.transaction_version(self._app) is None:
             raise WrongLog(
@@ -85,6 +95,11 @@ class DeltaFacts:
     def position(self) -> int:
         return int(self._table.transaction_version(self._app) or 0)
 
+    @property
+    def beginning(self) -> Beginning:
+        found = (self._table.transaction_version(app) for app in self._beginning_apps)
+        return Beginning(*(number for number in found if number is not None))
+
     def apply(self, facts: Facts, position: int) -> None:
         if position <= self.position:
             return
@@ -99,6 +114,25 @@ class DeltaFacts:
                 [], "append", self._table.schema(), commit_properties=self._moving_to(position)
             )
             self._table.update_incremental()
+
+    def rebuild(self, facts: DataFrame, position: int, beginning: Beginning) -> None:
+        graves = of_kind(facts, "DELETE", "DELETE_STORAGE")
+        rows = outliving_storages(of_kind(facts, "PUT"), graves)
+        commit = self._beginning_anew(position, beginning)
+        # Removals first: a crash before the rows follow leaves a table that is rebuilt again.
+        self._overwrite(self._graves, graves.select(*GRAVE_COLUMNS), commit)
+        self._overwrite(self._table, rows.select(*ROW_COLUMNS), commit)
+
+    def _overwrite(self, table: DeltaTable, rows: DataFrame, commit: CommitProperties) -> None:
+        stage = self._path / STAGE
+        try:
+            rows.write.mode("overwrite").parquet(str(stage))
+            schema = pa.schema([(name, _TYPES[name]) for name in rows.columns])
+            made = dataset.dataset(stage, schema, format="parquet").scanner().to_reader()
+            write_deltalake(table, made, mode="overwrite", commit_properties=commit)
+        finally:
+            remove_tree(stage)
+        table.update_incremental()
 
     def rows(self) -> DataFrame:
         return _frame(self._spark, self._table, ROW_SCHEMA)
@@ -157,6 +191,18 @@ class DeltaFacts:
 
     def _moving_to(self, position: int) -> CommitProperties:
         return CommitProperties(app_transactions=[Transaction(self._app, position)])
+
+    def _beginning_anew(self, position: int, beginning: Beginning) -> CommitProperties:
+        numbers = (beginning.glsn, beginning.dropped_deletes)
+        noted = zip(self._beginning_apps, numbers, strict=True)
+        return CommitProperties(
+            app_transactions=[Transaction(self._app, position), *(Transaction(*n) for n in noted)]
+        )
+
+    @property
+    def _beginning_apps(self) -> tuple[str, str]:
+        """The names under which the table remembers how the log was when it began."""
+        return f"{self._app}:begin", f"{self._app}:dropped"
 
 
 def delta_rows(spark: SparkSession, path: str) -> DataFrame | None:

@@ -13,6 +13,8 @@ from tidelog.pipeline.requirements import check_requirements
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tidelog.pipeline.missed_deletes import OnMissedDeletes
+
 TableFormat = Literal["delta", "parquet"]
 DEFAULT_MASTER: Final = "local[*]"
 
@@ -26,6 +28,7 @@ def materialize(
     checkpoint: str | Path | None = None,
     once: bool = True,
     max_records_per_trigger: int | None = None,
+    on_missed_deletes: OnMissedDeletes = "rebuild",
     progress: Callable[[BatchProgress], None] | None = None,
     spark: SparkSession | None = None,
     spark_master: str = DEFAULT_MASTER,
@@ -37,9 +40,14 @@ def materialize(
     the query is stopped or interrupted.  The table knows how far it is: a run goes on there,
     whatever became of ``checkpoint`` (default: below the table), and takes no entry twice.
     APPEND entries are not part of the table.
+
+    A table that lags may find that the log's compaction dropped deletes which it had not read.
+    Then it is rebuilt from the beginning of the log, or the run fails with ``MissedDeletes``.
     """
     if format not in get_args(TableFormat):
         raise BadOption(f"format is {format!r}: use one of {', '.join(get_args(TableFormat))}")
+    if on_missed_deletes not in ("rebuild", "fail"):
+        raise BadOption(f"on_missed_deletes is {on_missed_deletes!r}: use rebuild or fail")
     if max_records_per_trigger is not None and max_records_per_trigger < 1:
         raise BadOption(f"max_records_per_trigger is {max_records_per_trigger}: use at least 1")
     place = _local(table_path, "table_path")
@@ -58,6 +66,7 @@ def materialize(
         checkpoint=below,
         once=once,
         max_records_per_trigger=max_records_per_trigger,
+        on_missed_deletes=on_missed_deletes,
         timeout=timeout,
     )
     with session(spark, spark_master) as opened:

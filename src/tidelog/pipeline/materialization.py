@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -21,10 +21,19 @@ from tidelog.limits import MIB
 from tidelog.pipeline.batch_range import batch_range
 from tidelog.pipeline.delta_table import DeltaFacts
 from tidelog.pipeline.facts import Facts
+from tidelog.pipeline.missed_deletes import (
+    DeleteWatch,
+    EntrySource,
+    OnMissedDeletes,
+    Rebuilder,
+)
 from tidelog.pipeline.parquet_table import ParquetFacts
 from tidelog.pipeline.progress import BatchProgress, Counts, MaterializeSummary
 from tidelog.pipeline.tables import Origin, Table
 from tidelog.storage.os_vfs import OsVfs
+
+if TYPE_CHECKING:
+    from tidelog.client.blocking import RemoteLog
 
 ENTRY_COLUMNS: Final = (
     "glsn BIGINT, stream BIGINT, kind STRING, storage_id BIGINT, key BINARY, value BINARY, "
@@ -49,6 +58,7 @@ class Work:
     checkpoint: Path
     once: bool
     max_records_per_trigger: int | None
+    on_missed_deletes: OnMissedDeletes
     timeout: float
 
 
@@ -57,33 +67,35 @@ def run(
 ) -> MaterializeSummary:
     """Do it; the table is locked meanwhile."""
     started = perf_counter()
-    origin, first = _origin(work)
-    with _locked(work.table):
-        kind = DeltaFacts if work.format == "delta" else ParquetFacts
-        table: Table = kind(spark, work.table, origin, first)
-        stream = _Stream(spark, work, origin.topic, table, progress)
-        begin = table.position
+    with (
+        tidelog.connect(work.url, topic=work.topic, timeout=work.timeout) as log,
+        _locked(work.table),
+    ):
+        stream = _Stream(spark, work, log, progress)
+        begin = stream.table.position
         stream.run()
         return MaterializeSummary(
-            topic=origin.topic,
+            topic=log.name,
             table=str(work.table),
             format=work.format,
             glsn_begin=begin,
-            glsn_end=table.position,
+            glsn_end=stream.table.position,
             batches=stream.batches,
             skipped_batches=stream.skipped,
             counts=stream.counts,
             missing=stream.missing,
-            table_rows=table.row_count(),
+            rebuilds=stream.rebuilds,
+            table_rows=stream.table.row_count(),
             seconds=perf_counter() - started,
         )
 
 
-def _origin(work: Work) -> tuple[Origin, int]:
-    """What the table is made from, and where that begins."""
-    with tidelog.connect(work.url, topic=work.topic, timeout=work.timeout) as log:
-        origin = Origin(log.log_id.hex(), log.name, log.versions == "explicit")
-        return origin, log.position().first_available
+def _open_table(spark: SparkSession, work: Work, log: RemoteLog, watch: DeleteWatch) -> Table:
+    """The table; if it is a new one, it begins where the log does now."""
+    kind = DeltaFacts if work.format == "delta" else ParquetFacts
+    origin = Origin(log.log_id.hex(), log.name, log.versions == "explicit")
+    table: Table = kind(spark, work.table, origin, watch.beginning())
+    return table
 
 
 @contextmanager
@@ -106,22 +118,25 @@ class _Stream:
         self,
         spark: SparkSession,
         work: Work,
-        topic: str,
-        table: Table,
+        log: RemoteLog,
         progress: Callable[[BatchProgress], None] | None,
     ) -> None:
         self._spark = spark
         self._work = work
-        self._topic = topic
-        self._table = table
+        self._topic = log.name
+        self._watch = DeleteWatch(log)
+        self.table: Final = _open_table(spark, work, log, self._watch)
+        source = EntrySource(spark, work.url, log.name, ENTRY_COLUMNS)
+        self._rebuilder = Rebuilder(source, self._watch, work.table, work.on_missed_deletes)
         self._progress = progress
         # Of another table in the same place this checkpoint would know nothing.
-        self._checkpoint = work.checkpoint / table.table_id
+        self._checkpoint = work.checkpoint / self.table.table_id
         self._failure: BaseException | None = None
         self.batches = 0
         self.skipped = 0
         self.counts = Counts()
         self.missing = 0
+        self.rebuilds = 0
 
     def run(self) -> None:
         query = self._start()
@@ -138,7 +153,7 @@ class _Stream:
     def _start(self) -> StreamingQuery:
         reader = self._spark.readStream.format("tidelog").schema(ENTRY_COLUMNS)
         reader = reader.option("endpoint", self._work.url).option("topic", self._topic)
-        reader = reader.option("startingOffsets", str(self._table.position))
+        reader = reader.option("startingOffsets", str(self.table.position))
         records = self._work.max_records_per_trigger or BATCH_RECORDS_MAX
         reader = reader.option("maxRecordsPerTrigger", str(records))
         reader = reader.option("maxBytesPerTrigger", str(BATCH_BYTES_MAX))
@@ -158,8 +173,8 @@ class _Stream:
     def _apply(self, entries: DataFrame, batch: int) -> None:
         started = perf_counter()
         begin, end = batch_range(self._checkpoint, batch)
-        position = self._table.position
-        counts, skipped = Counts(), end <= position
+        position = self.table.position
+        counts, skipped, rebuilt = Counts(), end <= position, False
         if begin > position:
             raise CorruptData(
                 f"the checkpoint {self._checkpoint} goes on at GLSN {begin}, but the table holds "
@@ -168,18 +183,26 @@ class _Stream:
         if skipped:
             self.skipped += 1
         else:
-            counts = self._commit(entries, end)
-            self.missing += end - begin - counts.entries
+            counts, rebuilt = self._commit(entries, end)
+            self.rebuilds += rebuilt
+            first = self.table.beginning.glsn if rebuilt else begin
+            self.missing += end - first - counts.entries
         self.batches += 1
         self.counts += counts
         if self._progress is not None:
             seconds = perf_counter() - started
-            self._progress(BatchProgress(batch, begin, end, counts, seconds, skipped))
+            self._progress(BatchProgress(batch, begin, end, counts, seconds, skipped, rebuilt))
 
-    def _commit(self, entries: DataFrame, end: int) -> Counts:
-        facts = Facts(entries)
-        self._table.apply(facts, end)
-        return facts.counts
+    def _commit(self, entries: DataFrame, end: int) -> tuple[Counts, bool]:
+        """Bring the table up to ``end``; tells what was read, and whether it is a new table."""
+        if not self._watch.missed_by(self.table):
+            facts = Facts(entries)
+            # Once more, and this is the answer that counts: only when all is read, nothing that
+            # compaction drops can be missing from it unnoticed (H5).
+            if not self._watch.missed_by(self.table):
+                self.table.apply(facts, end)
+                return facts.counts, False
+        return self._rebuilder.rebuild(self.table, end), True
 
 
 def _typed(error: StreamingQueryException, failure: BaseException | None) -> BaseException:

@@ -31,8 +31,9 @@ from tidelog.pipeline.changes import (
     of_kind,
     outliving_storages,
 )
+from tidelog.pipeline.directories import remove_tree, sync_tree
 from tidelog.pipeline.facts import Facts, frame_of
-from tidelog.pipeline.tables import Origin
+from tidelog.pipeline.tables import Beginning, Origin
 from tidelog.storage.atomic_file import read_file, replace_file
 from tidelog.storage.os_vfs import OsVfs
 
@@ -52,13 +53,16 @@ class Pointer(msgspec.Struct, frozen=True):
     """The directory of the rows; empty while there is none."""
     previous: str = ""
     rows: int = 0
+    beginning: Beginning = Beginning()
 
 
 class ParquetFacts:
     """The table of a topic's state in versioned directories of Parquet files."""
 
-    def __init__(self, spark: SparkSession, path: Path, origin: Origin, first: int) -> None:
-        """Open the table, or make one whose position is ``first``."""
+    def __init__(
+        self, spark: SparkSession, path: Path, origin: Origin, beginning: Beginning
+    ) -> None:
+        """Open the table, or make one that begins here."""
         self._spark = spark
         self._path = path
         path.mkdir(parents=True, exist_ok=True)
@@ -66,7 +70,7 @@ class ParquetFacts:
         if found is None:
             if any(path.glob("[!_.]*")):
                 raise BadOption(f"{path} holds something else than a table: use another directory")
-            found = Pointer(uuid4().hex, origin, first)
+            found = Pointer(uuid4().hex, origin, beginning.glsn, beginning=beginning)
             self._point_to(found)
         if found.origin != origin:
             raise WrongLog(
@@ -85,6 +89,10 @@ class ParquetFacts:
     def position(self) -> int:
         return self._current.position
 
+    @property
+    def beginning(self) -> Beginning:
+        return self._current.beginning
+
     def apply(self, facts: Facts, position: int) -> None:
         if position <= self.position:
             return
@@ -94,9 +102,12 @@ class ParquetFacts:
         changes = frame_of(self._spark, facts.table, FACT_SCHEMA)
         known = newest_facts(changes, as_facts(self.rows()), as_facts(self._graves())).persist()
         try:
-            self._write(known, position)
+            self._write(known, position, self.beginning)
         finally:
             known.unpersist()
+
+    def rebuild(self, facts: DataFrame, position: int, beginning: Beginning) -> None:
+        self._write(facts, position, beginning)
 
     def rows(self) -> DataFrame:
         return _frame(self._spark, self._path, self._current.version, ROW_SCHEMA)
@@ -108,14 +119,14 @@ class ParquetFacts:
         below = self._current.version and f"{self._current.version}/{GRAVES}"
         return _frame(self._spark, self._path, below, GRAVE_SCHEMA)
 
-    def _write(self, known: DataFrame, position: int) -> None:
+    def _write(self, known: DataFrame, position: int, beginning: Beginning) -> None:
         name = f"{_VERSION}{position}"
         directory = self._path / name
         graves = of_kind(known, "DELETE", "DELETE_STORAGE")
         rows = outliving_storages(of_kind(known, "PUT"), graves).select(*ROW_COLUMNS)
         rows.write.mode("overwrite").parquet(str(directory))
         graves.select(*GRAVE_COLUMNS).write.mode("overwrite").parquet(str(directory / GRAVES))
-        _sync_tree(directory)
+        sync_tree(directory)
         self._point_to(
             replace(
                 self._current,
@@ -123,6 +134,7 @@ class ParquetFacts:
                 version=name,
                 previous=self._current.version,
                 rows=_row_count(directory),
+                beginning=beginning,
             )
         )
         self._remove_others()
@@ -136,7 +148,7 @@ class ParquetFacts:
         kept = (self._current.version, self._current.previous)
         for directory in self._path.glob(f"{_VERSION}*"):
             if directory.name not in kept:
-                _remove_tree(directory)
+                remove_tree(directory)
 
 
 def is_parquet_table(path: str) -> bool:
@@ -168,29 +180,3 @@ def _frame(spark: SparkSession, path: Path, version: str, schema: str) -> DataFr
 def _row_count(directory: Path) -> int:
     files = directory.glob("*.parquet")
     return sum(int(parquet.read_metadata(file).num_rows) for file in files)
-
-
-def _sync_tree(directory: Path) -> None:
-    """Make durable what Spark wrote: it closes its files, but syncs none."""
-    vfs = OsVfs()
-    for place in sorted(directory.rglob("*")):
-        if place.is_dir():
-            vfs.sync_dir(str(place))
-            continue
-        file = vfs.open(str(place))
-        try:
-            file.sync()
-        finally:
-            file.close()
-    vfs.sync_dir(str(directory))
-    vfs.sync_dir(str(directory.parent))
-
-
-def _remove_tree(directory: Path) -> None:
-    """Deepest first, so that every directory is empty when its turn comes."""
-    for place in sorted(directory.rglob("*"), reverse=True):
-        if place.is_dir():
-            place.rmdir()
-        else:
-            place.unlink()
-    directory.rmdir()

@@ -37,6 +37,8 @@ class BatchProgress(msgspec.Struct, frozen=True):
     seconds: float
     skipped: bool = False
     """The table had it already: a run ended between the table's commit and Spark's."""
+    rebuilt: bool = False
+    """The table had missed deletes, and was made anew up to here; the counts are of all that."""
 
 
 class MaterializeSummary(msgspec.Struct, frozen=True):
@@ -53,11 +55,8 @@ class MaterializeSummary(msgspec.Struct, frozen=True):
     skipped_batches: int
     counts: Counts
     missing: int
-    """Positions whose entries the log's compaction had removed before the run came to them.
-
-    Mostly writes that newer ones replaced.  A delete may be among them, though: compaction drops
-    it when nothing older than it is left in the log, and then a table that was made before keeps
-    the row.  Bring a table up to its log before the log is compacted, or make it anew.
-    """
+    """Positions whose entries the log's compaction had removed before the run came to them."""
+    rebuilds: int
+    """How often the table was made anew, because deletes were among these."""
     table_rows: int
     seconds: float

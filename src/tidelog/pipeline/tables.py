@@ -28,11 +28,21 @@ class Origin(msgspec.Struct, frozen=True):
         return f"tidelog:{self.log_id}:{self.topic}"
 
 
+class Beginning(msgspec.Struct, frozen=True):
+    """How the log was when the table began with nothing."""
+
+    glsn: int = 1
+    """The first position that the log had."""
+    dropped_deletes: int = 0
+    """How many deletes it had dropped; what went before concerns no table that begins now."""
+
+
 class Table(Protocol):
     """A table that holds the state of a topic below ``position``.
 
     P1  ``position`` moves in the same commit as the rows, so a crash leaves both or neither
     P2  a batch at or below ``position`` changes nothing
+    P3  a rebuild is one commit too: readers see the old rows or the new ones
     """
 
     @property
@@ -43,8 +53,15 @@ class Table(Protocol):
     @property
     def position(self) -> int: ...
 
+    @property
+    def beginning(self) -> Beginning: ...
+
     def apply(self, facts: Facts, position: int) -> None:
         """Take in what the entries below ``position`` come down to, and move there."""
+        ...
+
+    def rebuild(self, facts: DataFrame, position: int, beginning: Beginning) -> None:
+        """Hold what these facts come down to and nothing else, as a table begun then would."""
         ...
 
     def rows(self) -> DataFrame: ...

@@ -13,14 +13,19 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 from pyroaring import BitMap64
 
 from tidelog.core.compaction.explain import StorageDelete
-from tidelog.core.compaction.live import LiveRows, live_rows, live_storage_deletes
+from tidelog.core.compaction.live import (
+    LiveRows,
+    live_rows,
+    live_storage_deletes,
+    silent_storage_deletes,
+)
 from tidelog.formats.batch import Batch, decode_batch
 from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
@@ -70,10 +75,14 @@ class MemorySource:
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """The outcome: the live LLSNs, and per segment the bytes that its dead keyed entries take."""
+    """The outcome: the live LLSNs, and per segment the bytes that its dead keyed entries take.
+
+    ``silent`` are the dead deletes of which nothing tells any more (L9).
+    """
 
     live: BitMap64
     dead_bytes: dict[int, int]
+    silent: BitMap64
 
 
 @dataclass(slots=True)
@@ -101,18 +110,21 @@ def compute_liveness(
         for special in specials
         if special.kind is Kind.DELETE_STORAGE
     ]
-    keyed, live = BitMap64(), BitMap64()
-    shadowing = np.zeros(len(deletes), dtype=bool)
-    dead_bytes = dict.fromkeys((segment.number for segment in segments), 0)
+    found = _Found(
+        np.zeros(len(deletes), dtype=bool),
+        dict.fromkeys((segment.number for segment in segments), 0),
+    )
     walk = _Walk(segments, opened, memory, index, boundary, deletes, trim_llsn_end, rows_max)
     for begin, end in _hash_ranges(sum(s.keyed for s in segments) + len(memory.rows), rows_max):
-        shadowing |= walk.visit(begin, end, keyed, live, dead_bytes)
-    alive = present - keyed
+        walk.visit(begin, end, found)
+    alive = present - found.keyed
     alive -= BitMap64([special.llsn for special in specials])
-    alive |= live & present
-    kept = live_storage_deletes(deletes, boundary, shadowing, trim_llsn_end)
+    alive |= found.live & present
+    kept = live_storage_deletes(deletes, boundary, found.shadowing, trim_llsn_end)
     alive |= BitMap64([deletes[position].llsn for position in np.flatnonzero(kept)])
-    return Liveness(alive, dead_bytes)
+    unheard = np.flatnonzero(silent_storage_deletes(deletes, kept))
+    silent = (found.silent & present) | BitMap64([deletes[place].llsn for place in unheard])
+    return Liveness(alive, found.dead_bytes, silent)
 
 
 def _present(
@@ -136,6 +148,18 @@ def _present(
 
 
 @dataclass(slots=True)
+class _Found:
+    """What the hash ranges so far came to."""
+
+    shadowing: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    """Which storage deletes shadow something."""
+    dead_bytes: dict[int, int]
+    keyed: BitMap64 = field(default_factory=BitMap64)
+    live: BitMap64 = field(default_factory=BitMap64)
+    silent: BitMap64 = field(default_factory=BitMap64)
+
+
+@dataclass(slots=True)
 class _Walk:
     segments: Sequence[Segment]
     opened: OpenSegments
@@ -146,24 +170,20 @@ class _Walk:
     trim_llsn_end: int
     rows_max: int
 
-    def visit(
-        self, begin: int, end: int, keyed: BitMap64, live: BitMap64, dead_bytes: dict[int, int]
-    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Add the outcome for one hash range; tells which storage deletes shadow something."""
-        shadowing = np.zeros(len(self.deletes), dtype=bool)
+    def visit(self, begin: int, end: int, found: _Found) -> None:
+        """Add the outcome for one hash range."""
         gathered: _Gathered | None = None
         for number, rows in self._sources(begin, end):
             gathered = _extend(gathered, rows, number)
-            keyed |= _bitmap(rows.llsn)
+            found.keyed |= _bitmap(rows.llsn)
             if len(gathered.rows) > self.rows_max:
-                gathered, shadows = self._fold(gathered, dead_bytes)
-                shadowing |= shadows
+                gathered = self._fold(gathered, found)
         if gathered is not None:
             outcome = self._judge(gathered)
-            live |= _bitmap(gathered.rows.llsn[outcome.mask])
-            _count_dead(gathered, outcome.mask, dead_bytes)
-            shadowing |= outcome.shadowed
-        return shadowing
+            found.live |= _bitmap(gathered.rows.llsn[outcome.mask])
+            found.silent |= _bitmap(gathered.rows.llsn[outcome.silent])
+            found.shadowing |= outcome.shadowed
+            _count_dead(gathered, outcome.mask, found.dead_bytes)
 
     def _sources(self, begin: int, end: int) -> Iterator[tuple[int, KeyRows]]:
         """Rows of one source after the other in the hash range; memory goes by the number 0.
@@ -184,13 +204,13 @@ class _Walk:
     def _judge(self, gathered: _Gathered) -> LiveRows:
         return live_rows(gathered.rows, self.boundary, self.deletes, self.trim_llsn_end)
 
-    def _fold(
-        self, gathered: _Gathered, dead_bytes: dict[int, int]
-    ) -> tuple[_Gathered, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    def _fold(self, gathered: _Gathered, found: _Found) -> _Gathered:
+        """Leave out the rows that decide nothing; a silent delete is its own witness, and stays."""
         outcome = self._judge(gathered)
         kept = outcome.mask | outcome.witnesses
-        _count_dead(gathered, kept, dead_bytes)
-        return _Gathered(gathered.rows.filter(kept), gathered.sources[kept]), outcome.shadowed
+        _count_dead(gathered, kept, found.dead_bytes)
+        found.shadowing |= outcome.shadowed
+        return _Gathered(gathered.rows.filter(kept), gathered.sources[kept])
 
 
 def _extend(gathered: _Gathered | None, rows: KeyRows, number: int) -> _Gathered:

@@ -7,7 +7,8 @@ live file.  If that file is damaged or missing later it is rebuilt, never taken 
 Invariants:
   N1  A snapshot at index i is written only when everything up to i is durable.
   N2  An older snapshot is deleted only after a newer one is durable.
-  N3  ``SnapshotState`` is one immutable value: whoever uses it reads it once.
+  N3  ``SnapshotState`` is one immutable value: whoever uses it reads it once.  So the note of a
+      dropped delete is there, on disk and in memory, before anything goes by that snapshot (H4).
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from msgspec.structs import replace
 from pyroaring import BitMap64
 
+from tidelog.core.compaction.horizon import NOTHING_DROPPED, DeleteHorizon
 from tidelog.errors import CorruptData
 from tidelog.formats.batch import Batch
 from tidelog.formats.live_index import LiveIndex, decode_live_index, encode_live_index
@@ -38,6 +39,7 @@ class SnapshotState:
     term: int = 0
     index: int = 0
     live: BitMap64 = field(default_factory=BitMap64)
+    deletes: DeleteHorizon = NOTHING_DROPPED
 
     @property
     def smallest_live(self) -> int:
@@ -96,14 +98,15 @@ class SnapshotStore:
         replace_file(self._vfs, self._directory, f"{stem}.live", encoded_live, sync_dir=False)
         replace_file(self._vfs, self._directory, f"{stem}.snapshot", encode_snapshot(snapshot))
         self._delete_except(stem)
-        return SnapshotState(snapshot.term, snapshot.index, live)
+        return _published(snapshot, live)
 
     def load(
-        self, rebuild: Callable[[Snapshot], BitMap64]
+        self, rebuild: Callable[[Snapshot], tuple[Snapshot, BitMap64]]
     ) -> tuple[SnapshotState, Snapshot | None, str | None]:
         """The newest snapshot that can be read, its live indexes, and what was wrong, if anything.
 
-        ``rebuild`` computes the live indexes from the entries when their file is no good.
+        ``rebuild`` computes the live indexes from the entries when their file is no good, and
+        what of the snapshot changes with them.
         """
         problem: str | None = None
         for term, index in self._found():
@@ -118,14 +121,13 @@ class SnapshotStore:
                 continue
             live = self._load_live(snapshot)
             if live is None:
-                live = rebuild(snapshot)
-                # The snapshot too: deletes may have died meanwhile, and the counts must agree.
-                snapshot = replace(snapshot, live_count=len(live))
+                # The snapshot too: deletes may have died meanwhile.
+                snapshot, live = rebuild(snapshot)
                 self.write(snapshot, live)
             # The last process may have died before the snapshot's name was durable (N2).
             self._vfs.sync_dir(self._directory)
             self._delete_except(stem)
-            return SnapshotState(term, index, live), snapshot, problem
+            return _published(snapshot, live), snapshot, problem
         return SnapshotState(), None, problem
 
     def _load_live(self, snapshot: Snapshot) -> BitMap64 | None:
@@ -159,6 +161,10 @@ class SnapshotStore:
         for name in self._vfs.list_dir(self._directory):
             if _NAME.fullmatch(name) and not name.startswith(f"{stem}."):
                 self._vfs.unlink(f"{self._directory}/{name}")
+
+
+def _published(snapshot: Snapshot, live: BitMap64) -> SnapshotState:
+    return SnapshotState(snapshot.term, snapshot.index, live, snapshot.deletes)
 
 
 def _stem(term: int, index: int) -> str:

@@ -16,8 +16,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
 from pyroaring import BitMap64
 
+from tidelog.core.compaction.horizon import DeleteHorizon, deletes_to_note
 from tidelog.core.compaction.live import check_dead_stays_dead
 from tidelog.core.replica.commit_context import NONE, CommitContext, follow
 from tidelog.core.replica.producers import ProducerTable
@@ -308,17 +310,40 @@ class StreamStore:
             # A trimmed write must not bring back the older ones that it had killed.
             liveness.live.difference_update(previous.dead())
         check_dead_stays_dead(previous.live, previous.index, liveness.live)
-        snapshot = Snapshot(term=self.term, index=index, state=state, live_count=len(liveness.live))
+        trimmed = state.trim_llsn_end > 1
+        noted = deletes_to_note(liveness.silent, previous.live, previous.index, trimmed=trimmed)
+        snapshot = Snapshot(
+            term=self.term,
+            index=index,
+            state=state,
+            live_count=len(liveness.live),
+            deletes=self._noting(previous.deletes, noted),
+        )
         published = self.snapshots.write(snapshot, liveness.live)
         with self.lock:
             self.snapshot = published
             self.dead_bytes = liveness.dead_bytes
         return published
 
-    def rebuild_live(self, snapshot: Snapshot) -> BitMap64:
-        """The live indexes of an existing snapshot, computed from the entries themselves."""
+    def rebuild(self, snapshot: Snapshot) -> tuple[Snapshot, BitMap64]:
+        """An existing snapshot and its live indexes, computed from the entries themselves.
+
+        Which deletes were dead before is not known: all that are silent now are noted.
+        """
         memory = self._memory_source(snapshot.index)
-        return self._liveness(self.view.segments, memory, snapshot.index, snapshot.state).live
+        found = self._liveness(self.view.segments, memory, snapshot.index, snapshot.state)
+        deletes = self._noting(snapshot.deletes, found.silent)
+        return replace(snapshot, live_count=len(found.live), deletes=deletes), found.live
+
+    def rebuild_live(self, snapshot: Snapshot) -> BitMap64:
+        """The live indexes alone."""
+        return self.rebuild(snapshot)[1]
+
+    def _noting(self, deletes: DeleteHorizon, noted: BitMap64) -> DeleteHorizon:
+        """The horizon with the deletes at these LLSNs, all of which are still stored (H4)."""
+        if not noted:
+            return deletes
+        return deletes.beyond(self.glsn_of(noted.max()), len(noted))
 
     def _liveness(
         self,

@@ -7,6 +7,9 @@ of sorting the rows once, and does not grow with (rows x storage deletes).
 Invariants:
   L7  rows are PUT or DELETE, their columns are equally long, and no LLSN occurs twice
   L8  an LLSN once dead is never live again
+  L9  a delete that is dead by L3 is silent, unless a greater row of its key is present, or a
+      greater delete of its storage at or below the boundary; one that is dead by L6, unless a
+      greater delete of its storage is live; ``horizon`` says what for
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ __all__ = [
     "leave_out_the_dead",
     "live_rows",
     "live_storage_deletes",
+    "silent_storage_deletes",
 ]
 
 U64: TypeAlias = npt.NDArray[np.uint64]
@@ -65,12 +69,14 @@ class LiveRows:
     ``mask`` has one value per row.  ``shadowed`` tells per storage delete, in the order given,
     whether a smaller row of its storage is present.  ``witnesses`` are, per key, the oldest row
     and the newest at or below the boundary: with these and the live ones kept, all other rows
-    may be left out before more rows of the same keys are looked at.
+    may be left out before more rows of the same keys are looked at.  ``silent`` are the deletes
+    that nothing tells of any more (L9).
     """
 
     mask: Bools
     shadowed: Bools
     witnesses: Bools
+    silent: Bools
 
 
 def live_rows(
@@ -90,14 +96,18 @@ def live_rows(
     check(trim_llsn_end >= 0, "L5: the trim ends at a negative LLSN")
     if count == 0:
         empty = np.zeros(0, dtype=np.bool_)
-        return LiveRows(empty, np.zeros(len(storage_deletes), dtype=np.bool_), empty)
-    mask, witnesses = _live_by_key(rows, boundary)
-    mask &= rows.llsn >= np.uint64(min(trim_llsn_end, _LOW_BITS))
+        return LiveRows(empty, np.zeros(len(storage_deletes), dtype=np.bool_), empty, empty)
+    mask, witnesses, silent = _live_by_key(rows, boundary)
+    untrimmed = rows.llsn >= np.uint64(min(trim_llsn_end, _LOW_BITS))
+    mask &= untrimmed
+    silent &= untrimmed
     shadowed = np.zeros(len(storage_deletes), dtype=np.bool_)
     if storage_deletes:
-        mask &= ~_killed_by_storage(rows, boundary, storage_deletes)
+        outlived = ~_killed_by_storage(rows, boundary, storage_deletes)
+        mask &= outlived
+        silent &= outlived
         shadowed = _shadowed(rows, storage_deletes)
-    return LiveRows(mask, shadowed, witnesses)
+    return LiveRows(mask, shadowed, witnesses, silent)
 
 
 def live_storage_deletes(
@@ -112,6 +122,21 @@ def live_storage_deletes(
     kept = np.array([delete.llsn >= trim_llsn_end for delete in storage_deletes], dtype=np.bool_)
     live: Bools = (above | shadowed) & kept
     return live
+
+
+def silent_storage_deletes(storage_deletes: Sequence[StorageDelete], live: Bools) -> Bools:
+    """Tell which storage deletes are dead with no greater one of their storage live (L9)."""
+    check(len(live) == len(storage_deletes), "L9: one answer per storage delete")
+    greatest = _greatest_places(
+        [delete for delete, alive in zip(storage_deletes, live, strict=True) if alive]
+    )
+    return np.array(
+        [
+            not alive and (delete.version, delete.llsn) > greatest.get(delete.storage, (-1, -1))
+            for delete, alive in zip(storage_deletes, live, strict=True)
+        ],
+        dtype=np.bool_,
+    )
 
 
 def leave_out_the_dead(
@@ -144,8 +169,8 @@ def _check_columns(rows: RowColumns, count: int) -> None:
     check(bool(keyed.all()), "L7: a row is neither PUT nor DELETE")
 
 
-def _live_by_key(rows: RowColumns, boundary: int) -> tuple[Bools, Bools]:
-    """Apply L1 to L3, what the rows of a key do to one another; return live and witnesses."""
+def _live_by_key(rows: RowColumns, boundary: int) -> tuple[Bools, Bools, Bools]:
+    """Apply L1 to L3, what the rows of a key do to one another: live, witnesses, silent (L9)."""
     count = len(rows.llsn)
     order = _sort((rows.hash_hi, rows.hash_lo, rows.storage), rows)
     key_begins = np.ones(count + 1, dtype=np.bool_)
@@ -165,7 +190,10 @@ def _live_by_key(rows: RowColumns, boundary: int) -> tuple[Bools, Bools]:
     mask[order] = above[:-1] | (newest & (is_put | has_older))
     witnesses = np.empty(count, dtype=np.bool_)
     witnesses[order] = newest | ~has_older
-    return mask, witnesses
+    # Without an older row it is dead, and without a greater one nothing tells of it.
+    silent = np.empty(count, dtype=np.bool_)
+    silent[order] = newest & ~is_put & ~has_older & key_begins[1:]
+    return mask, witnesses, silent
 
 
 def _sort(first: Sequence[U64], rows: RowColumns) -> npt.NDArray[np.intp]:
@@ -203,11 +231,9 @@ def _killed_by_storage(
     rows: RowColumns, boundary: int, storage_deletes: Sequence[StorageDelete]
 ) -> Bools:
     """Apply L4.  Of the deletes in force the greatest of each storage decides alone."""
-    greatest: dict[int, tuple[int, int]] = {}
-    for delete in storage_deletes:
-        place = (delete.version, delete.llsn)
-        if delete.version <= boundary and place > greatest.get(delete.storage, (-1, -1)):
-            greatest[delete.storage] = place
+    greatest = _greatest_places(
+        [delete for delete in storage_deletes if delete.version <= boundary]
+    )
     if not greatest:
         return np.zeros(len(rows.llsn), dtype=np.bool_)
     storages = np.array(sorted(greatest), dtype=np.uint64)
@@ -225,6 +251,15 @@ def _killed_by_storage(
     )
     killed: Bools = (storages[at] == rows.storage) & smaller
     return killed
+
+
+def _greatest_places(storage_deletes: Sequence[StorageDelete]) -> dict[int, tuple[int, int]]:
+    """The (version, LLSN) of the greatest delete of each storage."""
+    greatest: dict[int, tuple[int, int]] = {}
+    for delete in storage_deletes:
+        place = (delete.version, delete.llsn)
+        greatest[delete.storage] = max(place, greatest.get(delete.storage, place))
+    return greatest
 
 
 def _shadowed(rows: RowColumns, storage_deletes: Sequence[StorageDelete]) -> Bools:
