@@ -11,13 +11,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import appends, client, large, spark_read, spark_write
+from bench import appends, client, large, order, spark_read, spark_write
 from bench.machine import facts
 from bench.report import Results, merged, page
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "bench" / "RESULTS.md"
-PARTS = ("appends", "large", "client", "spark")
+PARTS = ("appends", "large", "client", "spark", "order")
 
 
 def arguments() -> argparse.Namespace:
@@ -57,6 +57,11 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
     if "spark" in parts:
         for name, measured in spark_figures(directory, quick=options.quick):
             results.spark[name] = measured
+            tell_of(name, measured)
+    if "order" in parts:
+        scale_of_order = order.QUICK if options.quick else order.Scale()
+        for name, measured in order.measure_order(directory, scale_of_order):
+            results.order[name] = measured
             tell_of(name, measured)
     return results
 

@@ -15,6 +15,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 import tidelog
+from bench.constant_source import ConstantSource
 from bench.spark_session import CORES, Served, resident_megabytes, served, spark_session
 
 BATCH: Final = 1000
@@ -79,12 +80,17 @@ def _to_nothing(frame: DataFrame) -> None:
 
 
 def _batch_read(spark: SparkSession, node: Served, place: Path, scale: Scale) -> dict[str, float]:
-    """All columns; the same rows in Parquet, compressed as by default and not at all."""
+    """All columns; the same rows in Parquet, and the same columns for nothing: the ceiling."""
 
     def log() -> DataFrame:
         return spark.read.format("tidelog").options(endpoint=node.url, topic="large").load()
 
-    frames: dict[str, Callable[[], DataFrame]] = {"tidelog": log}
+    def constant() -> DataFrame:
+        reader = spark.read.format("constant").option("rows", scale.entries)
+        return reader.option("valueBytes", VALUE_BYTES).load()
+
+    spark.dataSource.register(ConstantSource)
+    frames: dict[str, Callable[[], DataFrame]] = {"tidelog": log, "ceiling": constant}
     for compression in ("none", "snappy"):
         path = str(place / compression)
         log().write.option("compression", compression).parquet(path)
@@ -96,8 +102,12 @@ def _batch_read(spark: SparkSession, node: Served, place: Path, scale: Scale) ->
             if turn:  # The first turn warms everything up.
                 found[name].append(scale.entries / seconds)
     rates = {f"{name}_rows_per_second": median(rates) for name, rates in found.items()}
-    slower = rates["parquet_none_rows_per_second"]
-    return {**rates, "share_of_parquet": rates["tidelog_rows_per_second"] / slower}
+    ours = rates["tidelog_rows_per_second"]
+    return {
+        **rates,
+        "share_of_parquet": ours / rates["parquet_none_rows_per_second"],
+        "share_of_ceiling": ours / rates["ceiling_rows_per_second"],
+    }
 
 
 # ---- streams

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -11,6 +12,7 @@ import pytest
 
 from tests.crash.repeatable import CHANCE, NOW_NS, repeatable
 from tests.embedded.logs import (
+    BACKGROUND,
     INLINE,
     WAIT_SECONDS,
     flush,
@@ -25,6 +27,7 @@ from tidelog import Entry, Kind, Log
 from tidelog.embedded import staging
 from tidelog.embedded.commit_queue import Request
 from tidelog.embedded.requests import AppendRequest
+from tidelog.embedded.staging import Staging
 from tidelog.errors import (
     BadOption,
     BatchTooLarge,
@@ -44,6 +47,8 @@ from tidelog.testing.crash import Journal, enumerate_crashes
 from tidelog.testing.disk import SimDisk, SimulatedCrash, SimVfs
 
 WRITER = "query"
+PATIENCE_SECONDS = 0.2
+"""How long to wait for what must not happen."""
 
 
 def part(*items: bytes, stream: int = 1) -> Part:
@@ -63,10 +68,17 @@ def stage_all(log: Log, items: Sequence[bytes]) -> list[int]:
     return [log.stage([part(item)]) for item in items]
 
 
-@pytest.fixture
-def small_appends(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def in_small_appends() -> Iterator[None]:
     """A publication takes one append for every two or three chunks."""
-    monkeypatch.setattr(staging, "_STAGES_AT_ONCE_BYTES", 60)
+    with patch.object(staging, "_STAGES_AT_ONCE_BYTES", 60):
+        yield
+
+
+@pytest.fixture
+def small_appends() -> Iterator[None]:
+    with in_small_appends():
+        yield
 
 
 def test_nothing_is_seen_before_it_is_published() -> None:
@@ -148,12 +160,29 @@ def test_stages_are_trimmed_behind_those_that_are_needed() -> None:
 
 
 def test_a_missing_stage_publishes_nothing() -> None:
-    with open_sim(SimDisk()) as log:
-        stages = stage_all(log, [b"a", b"b"])
+    """Not even what comes several appends before it."""
+    with open_sim(SimDisk()) as log, in_small_appends():
+        stages = stage_all(log, chunks(6))
         with pytest.raises(StageExpired):
             log.publish(WRITER, 1, [*stages, 99])
         assert values(log) == []
-        assert log.publish(WRITER, 1, stages) == Published(2, False)
+        assert log.publish(WRITER, 1, stages) == Published(6, False)
+
+
+def test_a_stage_of_another_topic_publishes_nothing() -> None:
+    """The same after a restart, when all that is known of a stage is what it holds."""
+    disk = SimDisk()
+    with open_sim(disk) as log:
+        other = log.create_topic("other")
+        stages = [*stage_all(log, chunks(6)), other.stage([part(b"b", stream=other.streams[0])])]
+        with in_small_appends(), pytest.raises(BadOption, match="another topic"):
+            log.publish(WRITER, 1, stages)
+        assert values(log) == []
+    with open_sim(disk) as log, in_small_appends():
+        with pytest.raises(BadOption, match="another topic"):
+            log.publish(WRITER, 1, stages)
+        assert values(log) == []
+        assert log.publish(WRITER, 1, stages[:-1]) == Published(6, False)
 
 
 def test_bad_stages_and_publications_are_refused() -> None:
@@ -175,15 +204,22 @@ def test_bad_stages_and_publications_are_refused() -> None:
             log.topic("~other")
 
 
-@pytest.mark.usefixtures("small_appends")
-def test_stale_versions_are_found_before_anything_is_published() -> None:
-    def stage(log: Log, version: int) -> int:
-        entry = Entry(Kind.PUT, b"v" * 50, b"k", write_version=version, timestamp_us=1)
-        return log.stage([Part(1, encode_entries([entry]), version)])
+def stage_version(log: Log, version: int) -> int:
+    """A stage that needs an append of its own if appends are small; its part does not tell more."""
+    entry = Entry(Kind.PUT, b"v" * 50, b"k", write_version=version, timestamp_us=1)
+    return log.stage([Part(1, encode_entries([entry]))])
 
-    with open_sim(SimDisk(), versions="explicit") as log:
-        good, stale = stage(log, 10), stage(log, 5)
+
+def test_stale_versions_are_found_before_anything_is_published() -> None:
+    """Known from the stage itself, too, when the log was opened again."""
+    disk = SimDisk()
+    with open_sim(disk, versions="explicit") as log:
+        good, stale = stage_version(log, 10), stage_version(log, 5)
         log.set_gc_boundary(7)
+        with in_small_appends(), pytest.raises(StaleWrite):
+            log.publish(WRITER, 1, [good, stale])
+        assert values(log) == []
+    with open_sim(disk, versions="explicit") as log, in_small_appends():
         with pytest.raises(StaleWrite):
             log.publish(WRITER, 1, [good, stale])
         assert values(log) == []
@@ -191,6 +227,43 @@ def test_stale_versions_are_found_before_anything_is_published() -> None:
         found = log.get(b"k")
         assert found is not None
         assert found.write_version == 10
+
+
+def test_no_boundary_moves_between_the_appends_of_a_publication() -> None:
+    """G3: what was not stale when the publication began must not become so half-way."""
+    with (
+        open_sim(SimDisk(), versions="explicit") as log,
+        ThreadPoolExecutor(1) as pool,
+        in_small_appends(),
+    ):
+        stages = [stage_version(log, version) for version in (10, 5, 6)]
+        moves: list[Future[object]] = []
+        append = Staging._append
+
+        def move_then_append(self: Staging, one: Append) -> None:
+            append(self, one)
+            if not moves:
+                moves.append(pool.submit(log.set_gc_boundary, 7))
+            wait(moves, PATIENCE_SECONDS)
+
+        with patch.object(Staging, "_append", move_then_append):
+            assert log.publish(WRITER, 1, stages) == Published(3, False)
+        moves[0].result(WAIT_SECONDS)
+        with pytest.raises(StaleWrite):
+            log.publish(WRITER, 2, [stage_version(log, 6)])
+
+
+def test_what_was_published_leaves_the_disk_without_anybody_waiting() -> None:
+    """The worker deletes the segments of stages; whoever publishes goes on at once."""
+    with open_sim(SimDisk(), options=BACKGROUND) as log:
+        stages = stage_all(log, [bytes(30_000)] * 12)
+        topic = log.engine.find_topic(staging.STAGE_TOPIC)
+        store = log.engine.node.streams[topic.streams[0]]
+        wait_until(lambda: len(store.view.segments) >= 3, "stages are in segments")
+        with log.engine.maintenance.live_sets_held():
+            log.publish(WRITER, 1, stages)
+        wait_until(lambda: len(store.view.segments) <= 1, "the segments are gone")
+        assert len(values(log)) == 12
 
 
 def test_keyed_entries_are_published_into_their_streams() -> None:
@@ -366,7 +439,7 @@ def test_a_full_disk_leaves_a_publication_to_be_finished_later() -> None:
     disk = SimDisk()
     with open_sim(disk) as log:
         stages = stage_all(log, chunks(6))
-        with patch.object(staging, "_STAGES_AT_ONCE_BYTES", 60):
+        with in_small_appends():
             submit = log.engine.submit
             publications = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
@@ -29,6 +30,15 @@ from tidelog.server.session import Session
 
 WAIT_SECONDS: Final = 3.0
 """What never happens is waited for no longer than this."""
+CAUGHT: Final = (
+    AssertionError,
+    InvariantViolation,
+    LogError,
+    TimeoutError,
+    KeyError,
+    pytest.fail.Exception,
+)
+"""How a test fails; the last one is for what was to be raised and was not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +142,26 @@ MUTANTS: Final = (
         test_staging.test_a_batch_is_published_once_and_older_ones_count_as_done,
     ),
     Mutant(
+        "stale versions are found in the middle of a publication of several appends",
+        replaced(Staging, "_check_versions", lambda _: nothing),
+        test_staging.test_stale_versions_are_found_before_anything_is_published,
+    ),
+    Mutant(
+        "the GC boundary moves in the middle of a publication of several appends",
+        replaced(Staging, "settled", lambda _: lambda self: nullcontext()),
+        test_staging.test_no_boundary_moves_between_the_appends_of_a_publication,
+    ),
+    Mutant(
+        "a missing stage is found in the middle of a publication",
+        replaced(Staging, "_check_stage", lambda _: nothing),
+        test_staging.test_a_missing_stage_publishes_nothing,
+    ),
+    Mutant(
+        "nobody looks for which topic a stage is",
+        replaced(Staging, "_check_stage", lambda _: nothing),
+        test_staging.test_a_stage_of_another_topic_publishes_nothing,
+    ),
+    Mutant(
         "a bounded read ends inside a cut",
         replaced(CutEnds, "round_down", lambda _: lambda self, begin, bound: bound),
         test_pages.test_a_bounded_end_lies_at_a_cut,
@@ -152,7 +182,7 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
     with (
         mutant.change(),
         patch.object(raw, "WAIT_SECONDS", WAIT_SECONDS),
-        pytest.raises((AssertionError, InvariantViolation, LogError, TimeoutError, KeyError)),
+        pytest.raises(CAUGHT),
     ):
         mutant.test()
     gc.collect()

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 class Node:
     """One log in one directory, always found under the same URL."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, stage_seconds: float | None = None) -> None:
         self.data = directory / "log"
         self._socket = directory / "node.sock"
+        self.stage_seconds = stage_seconds
+        """How long staged rows wait to be published, from the next start on; None: as usual."""
         self._child: Child | None = None
 
     def url(self, topic: str = "default") -> str:
@@ -31,7 +33,10 @@ class Node:
 
     def start(self) -> None:
         assert self._child is None, "the node runs"
-        self._child = Child("tests.spark.node_main", str(self.data), f"unix://{self._socket}")
+        arguments = [str(self.data), f"unix://{self._socket}"]
+        if self.stage_seconds is not None:
+            arguments.append(str(self.stage_seconds))
+        self._child = Child("tests.spark.node_main", *arguments)
         self._child.wait_for(b"ready")
 
     def kill(self) -> None:
@@ -43,10 +48,10 @@ class Node:
 
 
 @contextmanager
-def running_node() -> Iterator[Node]:
+def running_node(*, stage_seconds: float | None = None) -> Iterator[Node]:
     # Not below pytest's directory: the path of a Unix socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="tidelog-") as directory:
-        node = Node(Path(directory))
+        node = Node(Path(directory), stage_seconds=stage_seconds)
         node.start()
         try:
             yield node

@@ -24,9 +24,11 @@ from contextlib import contextmanager
 from time import time_ns
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tidelog.embedded.pages import find_piece
 from tidelog.embedded.positions import find_time
-from tidelog.embedded.reader import first_available, read_one
+from tidelog.embedded.reader import first_available
 from tidelog.embedded.requests import AppendRequest, TrimRequest
 from tidelog.errors import (
     BadOption,
@@ -40,7 +42,8 @@ from tidelog.errors import (
     StaleWrite,
     UnknownStream,
 )
-from tidelog.formats.batch import encode_puts, encode_values
+from tidelog.formats.batch import encode_puts
+from tidelog.formats.batch_encode import encode_value
 from tidelog.formats.messages import STAGES_MAX
 from tidelog.formats.staged import (
     Publication,
@@ -50,9 +53,9 @@ from tidelog.formats.staged import (
     decode_staged,
     decode_unfinished,
     encode_publication,
-    encode_staged,
     encode_unfinished,
     smallest_version,
+    staged_pieces,
 )
 from tidelog.interface.appends import Append, Part
 from tidelog.interface.positions import Published
@@ -71,6 +74,23 @@ _WRITER_CHARS_MAX: Final = 4096
 _LOOK_SECONDS: Final = 1.0
 _STAGES_AT_ONCE_BYTES: Final = GROUP_BYTES_MAX // 2
 """What is published in one append."""
+_FACTS_MAX: Final = STAGES_MAX
+
+
+class StageFacts(msgspec.Struct, frozen=True, gc=False):
+    """What must be known of a stage before the first one of its publication is appended."""
+
+    topic: int
+    size: int
+    versions: tuple[tuple[int, int], ...]
+    """The log stream and the smallest write version of each part that has explicit ones."""
+
+
+class StageDraft(msgspec.Struct, frozen=True, gc=False):
+    """A stage before it is durable."""
+
+    append: Append
+    facts: StageFacts
 
 
 class Staging:
@@ -81,27 +101,39 @@ class Staging:
         self._lock = threading.Lock()
         self._done: set[int] = set()
         """Stages that nobody needs any more, but that lie behind others that are needed."""
+        self._facts: dict[int, StageFacts] = {}
+        """Those that are known; of other stages, as after a restart, they are looked up."""
 
     # -- staging ------------------------------------------------------------------------------
 
     def stage(self, topic: TopicManifest, parts: Sequence[Part]) -> int:
         """Keep the parts until they are published; returns the number of the stage."""
-        request = AppendRequest(self.stage_append(topic, parts))
+        draft = self.draft(topic, parts)
+        request = AppendRequest(draft.append)
         self._engine.submit(request)
-        return request.receipts[0].glsn
+        return self.staged(draft, request.receipts[0].glsn)
 
-    def stage_append(self, topic: TopicManifest, parts: Sequence[Part]) -> Append:
+    def draft(self, topic: TopicManifest, parts: Sequence[Part]) -> StageDraft:
         """The append that stages the parts: the GLSN of its receipt is the number of the stage."""
         _check_parts(topic, parts)
-        value = encode_staged(topic.topic, [(part.stream, part.body) for part in parts])
-        if len(value) > VALUE_BYTES_MAX:
+        pieces = staged_pieces(topic.topic, [(part.stream, part.body) for part in parts])
+        size = sum(map(len, pieces))
+        if size > VALUE_BYTES_MAX:
             raise BatchTooLarge(
-                f"{len(value)} bytes cannot be staged at once, the limit is {VALUE_BYTES_MAX}: "
+                f"{size} bytes cannot be staged at once, the limit is {VALUE_BYTES_MAX}: "
                 "stage them in parts"
             )
         internal = self._engine.internal_topic(STAGE_TOPIC)
-        body = encode_values((value,), timestamp_us=time_ns() // 1000)
-        return Append(STAGE_TOPIC, [Part(internal.streams[0], body)])
+        body = encode_value(pieces, timestamp_us=time_ns() // 1000)
+        append = Append(STAGE_TOPIC, [Part(internal.streams[0], body)])
+        return StageDraft(append, _facts_of(topic.topic, parts))
+
+    def staged(self, draft: StageDraft, stage: int) -> int:
+        """A draft became durable under this number: a publication need not look it up."""
+        if len(self._facts) >= _FACTS_MAX:
+            self._facts.clear()
+        self._facts[stage] = draft.facts
+        return stage
 
     def discard(self, stages: Sequence[int]) -> None:
         """Forget stages; what was published or forgotten before is no error."""
@@ -138,7 +170,7 @@ class Staging:
                 self._forget(stages)
                 return Published(known.entries if batch == known.batch else 0, duplicate=True)
             for stage in stages:
-                self._check_versions(self._read(topic, stage))
+                self._check_stage(topic, stage)
             done = self._copy(key, Publication(topic.topic, batch, 0, tuple(stages)))
             self._forget(stages)
             return Published(done.entries, duplicate=False)
@@ -189,7 +221,7 @@ class Staging:
         topic = self._engine.node.topics[publication.topic]
         target = self._engine.internal_topic(PUBLISH_TOPIC)
         while True:
-            parts, count = self._next_parts(topic, publication.stages)
+            parts, count = self._next_parts(publication.stages)
             entries = publication.entries + sum(part.body.count for part in parts)
             publication = Publication(
                 topic.topic, publication.batch, entries, publication.stages[count:]
@@ -217,49 +249,61 @@ class Staging:
             if request.error is not None:
                 raise request.error from None
 
-    def _next_parts(self, topic: TopicManifest, stages: Sequence[int]) -> tuple[list[Part], int]:
+    def _next_parts(self, stages: Sequence[int]) -> tuple[list[Part], int]:
         """The parts of the first stages that fit into one append, and how many stages these are."""
         parts: list[Part] = []
         size = count = 0
         for stage in stages:
-            found = self._read(topic, stage)
-            size += sum(len(part.body.data) for part in found)
+            size += self._facts_of(stage).size
             if count and size > _STAGES_AT_ONCE_BYTES:
                 break
-            parts += found
+            parts += self._read(stage)[1]
             count += 1
         return parts, count
 
-    def _read(self, topic: TopicManifest, stage: int) -> list[Part]:
-        """What was staged for the topic."""
+    def _check_stage(self, topic: TopicManifest, stage: int) -> None:
+        """Before the first append: what is refused later would leave half a publication."""
+        self._find(stage)
+        facts = self._facts_of(stage)
+        if facts.topic != topic.topic:
+            raise BadOption(f"stage {stage} is for another topic than {topic.name!r}")
+        self._check_versions(facts)
+
+    def _check_versions(self, facts: StageFacts) -> None:
+        for stream, version in facts.versions:
+            boundary = self._engine.node.streams[stream].boundary
+            if version <= boundary:
+                raise StaleWrite(
+                    f"write version {version} is not above the GC boundary {boundary}: "
+                    "write with a newer version"
+                )
+
+    # -- stages -------------------------------------------------------------------------------
+
+    def _find(self, stage: int) -> int:
+        """The LLSN of a stage that is still there."""
         store = self._stage_store()
-        record = None
         if stage not in self._done:
             llsn = store.llsn_at_or_after(stage)
             if llsn >= store.trim_llsn_end and store.glsn_of(llsn) == stage:
-                record = read_one(store, llsn)
-        if record is None:
-            raise StageExpired(
-                f"stage {stage} is not there any more: it was published, discarded or too old; "
-                "stage the batches again"
-            )
-        header, batches = decode_staged(record.value)
-        if header.topic != topic.topic:
-            raise BadOption(f"stage {stage} is for another topic than {topic.name!r}")
-        return [
-            Part(stream, body_of(batch), smallest_version(batch))
-            for stream, batch in zip(header.streams, batches, strict=True)
-        ]
+                return llsn
+        raise _expired(stage)
 
-    def _check_versions(self, parts: Sequence[Part]) -> None:
-        """Before the first append: one that is refused later would leave half a publication."""
-        for part in parts:
-            boundary = self._engine.node.streams[part.stream].boundary
-            if part.version_min is not None and part.version_min <= boundary:
-                raise StaleWrite(
-                    f"write version {part.version_min} is not above the GC boundary {boundary}: "
-                    "write with a newer version"
-                )
+    def _facts_of(self, stage: int) -> StageFacts:
+        known = self._facts.get(stage)
+        return _facts_of(*self._read(stage)) if known is None else known
+
+    def _read(self, stage: int) -> tuple[int, list[Part]]:
+        """For which topic a stage is, and its parts, which lie where the store has them."""
+        llsn = self._find(stage)
+        for piece in self._stage_store().read(llsn, llsn + 1):
+            header, batches = decode_staged(piece.first_value())
+            bodies = map(body_of, batches)
+            return header.topic, [
+                Part(stream, body, smallest_version(body))
+                for stream, body in zip(header.streams, bodies, strict=True)
+            ]
+        raise _expired(stage)
 
     # -- what is known ------------------------------------------------------------------------
 
@@ -287,6 +331,8 @@ class Staging:
         begin = first_available(self._engine, topic)
         high = self._engine.high_watermark(topic.topic)
         self._done.update(stage for stage in stages if begin <= stage <= high)
+        for stage in stages:
+            self._facts.pop(stage, None)
         end = begin
         while end in self._done:
             end += 1
@@ -300,7 +346,24 @@ class Staging:
         store = self._stage_store()
         # The last segment stays in any case.
         if any(segment.end_llsn <= store.trim_llsn_end for segment in store.view.segments[:-1]):
-            self._engine.maintenance.minor(store)
+            self._engine.drop_trimmed(store)
+
+
+def _facts_of(topic: int, parts: Sequence[Part]) -> StageFacts:
+    """From the bytes themselves: what else a part says of them is not believed."""
+    versions = [(part.stream, smallest_version(part.body)) for part in parts]
+    return StageFacts(
+        topic,
+        sum([len(part.body.data) for part in parts]),
+        tuple([(stream, version) for stream, version in versions if version is not None]),
+    )
+
+
+def _expired(stage: int) -> StageExpired:
+    return StageExpired(
+        f"stage {stage} is not there any more: it was published, discarded or too old; "
+        "stage the batches again"
+    )
 
 
 def _key_of(topic: TopicManifest, writer: str) -> bytes:

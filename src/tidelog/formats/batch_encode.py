@@ -80,7 +80,7 @@ check(HEADER.size == _START.size + _REST.size, "B1: the header is in two parts")
 class BatchBody(msgspec.Struct, frozen=True, gc=False):
     """The columns of a batch that has no place in a log yet."""
 
-    data: bytes
+    data: bytes | memoryview
     count: int
     flags: int
     kind: int
@@ -126,12 +126,8 @@ def encode_values(values: Sequence[bytes], *, timestamp_us: int) -> BatchBody:
     """The body of un-keyed APPEND entries with these values."""
     count = len(values)
     _check_timestamp(timestamp_us)
-    if count == 1 and type(value := values[0]) is bytes:
-        size = len(value)
-        if size > VALUE_BYTES_MAX:
-            raise value_too_large(size)
-        data = b"".join((_PAIR.pack(0, size), value, PADDING[-size & 7])) if size else b""
-        return BatchBody(data, 1, HAS_VALUES if size else 0, 1, 0, timestamp_us, crc32c(data))
+    if count == 1 and type(values[0]) is bytes:
+        return encode_value(values, timestamp_us=timestamp_us)
     check_count(count)
     parts: list[Part] = []
     try:
@@ -141,6 +137,15 @@ def encode_values(values: Sequence[bytes], *, timestamp_us: int) -> BatchBody:
         raise BadEntry(f"a value is not bytes ({error}): encode it to bytes") from error
     flags = HAS_VALUES if data else 0
     return BatchBody(data, count, flags, 1, 0, timestamp_us, crc32c(data))
+
+
+def encode_value(pieces: Sequence[bytes | memoryview], *, timestamp_us: int) -> BatchBody:
+    """The body of one un-keyed APPEND entry; its value is the pieces, one behind the other."""
+    size = sum(map(len, pieces))
+    if size > VALUE_BYTES_MAX:
+        raise value_too_large(size)
+    data = b"".join((_PAIR.pack(0, size), *pieces, PADDING[-size & 7])) if size else b""
+    return BatchBody(data, 1, HAS_VALUES if size else 0, 1, 0, timestamp_us, crc32c(data))
 
 
 def encode_puts(

@@ -116,8 +116,9 @@ VARIABLE: Final[tuple[tuple[int, Column, ItemType, int, int], ...]] = (
 """Flag, column of the offsets, item type, item size, items that one entry may have."""
 
 _RUNS_FEW: Final = 16
-_HIGH_LANES: Final = 4096
-_HIGH_BITS: Final = int.from_bytes(b"\0\0\0\x80" * _HIGH_LANES, "little")
+_LONG: Final = 4096
+"""Longer columns are left to numpy.  Who reads and writes little never has to import it."""
+_HIGH_BITS: Final = int.from_bytes(b"\0\0\0\x80" * _LONG, "little")
 
 
 class BadColumn(Exception):
@@ -205,7 +206,7 @@ def check_columns(flags: int, kind: int, columns: Columns) -> None:
         if flags & flag and offsets is not None:
             if offsets[0] or not _ascending(offsets, step):
                 raise BadColumn(f"B4: {column.name} does not ascend from 0")
-            if offsets[-1] > limit and max(map(sub, offsets[1:], offsets)) > limit:
+            if offsets[-1] > limit and _longest(offsets) > limit:
                 raise BadColumn(f"{column.name} has an item larger than {limit}")
         step = 0
 
@@ -267,10 +268,9 @@ def _ascending(column: memoryview, step: int) -> bool:
     borrows from another lane.  This takes half of the time that a comparison of items takes.
     """
     count = len(column)
-    if count <= _HIGH_LANES:
-        high = _HIGH_BITS >> 32 * (_HIGH_LANES - count)
-    else:
-        high = int.from_bytes(b"\0\0\0\x80" * count, "little")
+    if count > _LONG:
+        return _long_ascending(column, step)
+    high = _HIGH_BITS >> 32 * (_LONG - count)
     lanes = int.from_bytes(column, "little")
     if lanes & high:
         return False
@@ -279,6 +279,24 @@ def _ascending(column: memoryview, step: int) -> bool:
         differences -= high >> 31
     high >>= 32
     return differences & high == high
+
+
+def _long_ascending(column: memoryview, step: int) -> bool:
+    import numpy as np  # noqa: PLC0415
+
+    items = np.frombuffer(column, np.int32)
+    # What is 2**31 or more is negative here; without such items no difference can overflow.
+    return bool(items.min() >= 0) and bool(np.diff(items).min() >= step)
+
+
+def _longest(offsets: memoryview) -> int:
+    """The most that lies between two neighbours of ascending offsets."""
+    if len(offsets) > _LONG:
+        import numpy as np  # noqa: PLC0415
+
+        return int(np.diff(np.frombuffer(offsets, np.uint32)).max())
+    longest: int = max(map(sub, offsets[1:], offsets))
+    return longest
 
 
 def may_concern_keys(header: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidelog.formats.batch import Batch
+from tidelog.formats.batch import Batch, Column
 from tidelog.formats.glsn_runs import GlsnRuns
 
 
@@ -36,3 +36,11 @@ class BatchSlice:
             distance = slices[0][1] - slices[0][0]
             return [llsn + distance for llsn in llsns]
         return [self.runs.glsn_of(llsn) for llsn in llsns]
+
+    def first_value(self) -> memoryview:
+        """The value of the first entry, where it lies."""
+        offsets = self.batch.column(Column.VALUE_OFFSETS)
+        items = self.batch.column(Column.VALUE_BYTES)
+        if offsets is None or items is None:
+            return memoryview(b"")
+        return items[offsets[self.begin] : offsets[self.begin + 1]]

@@ -22,7 +22,7 @@ from tidelog.formats.batch import (
     decode_batch,
     seal_batch,
 )
-from tidelog.formats.batch_layout import HEADER
+from tidelog.formats.batch_layout import HAS_VERSIONS, HEADER, read_columns
 
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -59,26 +59,30 @@ _PUBLICATIONS: Final = msgspec.msgpack.Decoder(Publication)
 _UNFINISHED: Final = msgspec.msgpack.Decoder(Unfinished)
 
 
-def encode_staged(topic: int, parts: Sequence[tuple[int, BatchBody]]) -> bytes:
-    """The value of a stage: a batch body for each log stream."""
+def staged_pieces(topic: int, parts: Sequence[tuple[int, BatchBody]]) -> list[bytes | memoryview]:
+    """The value of a stage, in pieces: a batch body for each log stream."""
     header = _ENCODER.encode(StagedHeader(topic, tuple(stream for stream, _ in parts)))
-    pieces = [_LENGTH.pack(len(header)), header]
+    pieces: list[bytes | memoryview] = [_LENGTH.pack(len(header)), header]
     for stream, body in parts:
         pieces += (seal_batch(body, stream=stream, term=1, first_llsn=1), body.data)
-    return b"".join(pieces)
+    return pieces
 
 
-def decode_staged(value: bytes) -> tuple[StagedHeader, list[Batch]]:
-    """What ``encode_staged`` put together; CorruptData if it is something else."""
+def decode_staged(value: memoryview) -> tuple[StagedHeader, list[Batch]]:
+    """What ``staged_pieces`` are together; CorruptData if it is something else.
+
+    The batches were verified before they were staged, and a checksum covers the whole value: so
+    their bodies are not looked at again.
+    """
     try:
         (length,) = _LENGTH.unpack_from(value)
         offset = _LENGTH.size + length
-        header = _HEADERS.decode(memoryview(value)[_LENGTH.size : offset])
+        header = _HEADERS.decode(value[_LENGTH.size : offset])
     except (ValueError, TypeError, _StructError) as error:
         raise CorruptData(f"a stage has no header: {error}") from error
     batches: list[Batch] = []
     for _ in header.streams:
-        batches.append(decode_batch(value, offset))
+        batches.append(decode_batch(value, offset, verify=False))
         offset += batches[-1].length
     if offset != len(value):
         raise CorruptData(f"a stage has {len(value) - offset} bytes too many")
@@ -108,17 +112,20 @@ def decode_unfinished(value: bytes) -> Unfinished:
 
 
 def body_of(batch: Batch) -> BatchBody:
-    """The columns of a batch without its place."""
+    """The columns of a batch without its place; nothing is copied."""
     _, _, crc, _, count, flags, kind, _, _, _, _, _, timestamp_us, storage_id, _, _ = (
         HEADER.unpack_from(batch.data)
     )
-    data = bytes(batch.data[HEADER_BYTES:])
+    data = batch.data[HEADER_BYTES:]
     return BatchBody(data, count, flags, kind, storage_id, timestamp_us, crc)
 
 
-def smallest_version(batch: Batch) -> int | None:
-    """The smallest write version in a batch; None when GLSNs are the versions."""
-    low, high = batch.column(Column.VERSIONS_LOW), batch.column(Column.VERSIONS_HIGH)
+def smallest_version(body: BatchBody) -> int | None:
+    """The smallest write version in a body; None when GLSNs are the versions."""
+    if not body.flags & HAS_VERSIONS:
+        return None
+    columns = read_columns(memoryview(body.data), body.flags, body.count, verify=False)
+    low, high = columns[Column.VERSIONS_LOW], columns[Column.VERSIONS_HIGH]
     if low is None or high is None:
         return None
     if not any(high):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.errors import BadEntry, BadFrame, BadOption, CorruptData, UnknownStream
-from tidelog.formats.batch import Batch, decode_batch
+from tidelog.formats.batch import Batch, BatchBody, Column, decode_batch
 from tidelog.formats.batch_layout import HAS_KEYS, HAS_LLSNS, REWRITTEN
 from tidelog.formats.entry import Kind
 from tidelog.formats.manifest import TopicManifest
@@ -65,20 +65,22 @@ def wire_receipts(receipts: tuple[Receipt, ...]) -> Receipts:
 def _part(topic: TopicManifest, stream: int, batch: Batch) -> Part:
     if batch.flags & (REWRITTEN | HAS_LLSNS):
         raise BadEntry("only compaction makes copies and leaves entries out: send whole batches")
-    kinds = frozenset(batch.kinds())
+    column = batch.column(Column.KINDS)
+    kinds = frozenset((batch.kind_at(0),) if column is None else column.tobytes())
     if Kind.CONTROL in kinds:
         raise BadEntry("CONTROL entries are made by the log alone")
-    version_min = _version_min(topic, batch, not kinds.isdisjoint(_VERSIONED))
+    body = body_of(batch)
+    version_min = _version_min(topic, body, not kinds.isdisjoint(_VERSIONED))
     if batch.flags & HAS_KEYS and len(topic.streams) > 1:
         keys = batch.keys()
         for key in keys:
             chosen_stream(topic, stream, key)
-    return Part(stream, body_of(batch), version_min)
+    return Part(stream, body, version_min)
 
 
-def _version_min(topic: TopicManifest, batch: Batch, versioned: bool) -> int | None:
+def _version_min(topic: TopicManifest, body: BatchBody, versioned: bool) -> int | None:
     """The smallest write version; None in a topic whose versions are GLSNs."""
-    smallest = smallest_version(batch)
+    smallest = smallest_version(body)
     if topic.versions == "log":
         if smallest is not None:
             raise BadEntry(

@@ -12,11 +12,11 @@ async def answer_stage(
 ) -> Reply:
     topic = parts.topic(message.topic)
     staging = parts.engine.staging
-    append = await parts.readers.run(
-        lambda: staging.stage_append(topic, decode_parts(topic, message.streams, attachment))
+    draft = await parts.readers.run(
+        lambda: staging.draft(topic, decode_parts(topic, message.streams, attachment))
     )
-    receipts = await parts.commits.commit(append, seconds)
-    return Reply.of(Staged(receipts[0].glsn))
+    receipts = await parts.commits.commit(draft.append, seconds)
+    return Reply.of(Staged(staging.staged(draft, receipts[0].glsn)))
 
 
 async def answer_publish(parts: NodeParts, message: Publish) -> Reply:
