@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from tests.mutation.left_out import Change, replaced, together
 from tidelog.core.metadata import repository
+from tidelog.core.metadata.delivery import Delivery
 from tidelog.core.order import machine as order_machine
 from tidelog.core.raft import election, roles
-from tidelog.core.raft.entries import HardState
+from tidelog.core.raft.entries import HardState, Index
 from tidelog.core.raft.following import Following
 from tidelog.core.raft.leadership import Leadership
 from tidelog.core.raft.messages import AppendAnswer
@@ -22,8 +23,7 @@ from tidelog.core.raft.reads import ReadRounds
 from tidelog.core.raft.writes import Writes
 from tidelog.storage.raft_store import RaftStore
 from tidelog.testing.sometimes import Kind
-from tidelog.testing.storage_replica import Replica
-from tidelog.types import NO_NODE
+from tidelog.types import NO_NODE, NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ def vote_forgotten(writes: Writes, hard_state: HardState) -> None:
     writes._hard_state = HardState(hard_state.term, NO_NODE)
 
 
-def acknowledged_at_once(following: Following, index: int) -> None:
+def acknowledged_at_once(following: Following, index: Index) -> None:
     state = following._state
-    following._matched = max(following._matched, index)  # type: ignore[type-var]
+    following._matched = max(following._matched, index)
     state.messages.append(
         AppendAnswer(state.node, following.leader, state.term, following._matched)
     )
 
 
 def counts_itself_at_once(original: Callable[..., Any]) -> Callable[..., Any]:
-    def durable_at(leadership: Leadership, voter: int) -> Any:
+    def durable_at(leadership: Leadership, voter: NodeId) -> Any:
         if voter == leadership._state.node:
             return leadership._state.log.last_index
         return original(leadership, voter)
@@ -76,19 +76,96 @@ def confirmed_by_nobody(rounds: ReadRounds, _: object) -> Any:
     return rounds._index, done
 
 
-def due_in_any_term(rounds: ReadRounds, *, committed_in_term: bool) -> bool:
-    return bool(rounds._queued) and not rounds._confirming
+def due_in_any_term(leadership: Leadership) -> bool:
+    return leadership._reads.is_waiting
 
 
-def counts_what_was_replaced(writes: Writes, begin: int) -> None:
-    kept = begin - 1
-    writes.handed = min(writes.handed, kept)  # type: ignore[type-var]
-    writes.durable = min(writes.durable, kept)  # type: ignore[type-var]
+def counts_what_was_replaced(writes: Writes, begin: Index) -> None:
+    writes.handed = min(writes.handed, Index(begin - 1))
+    writes.durable = min(writes.durable, Index(begin - 1))
 
 
-def of_any_replica(replicas: Any, _: object) -> Any:
+def end_of_any_replica(replicas: Any, _: object) -> Any:
     return max(replica.end for replica in replicas)
 
 
-def without_a_quorum(replica: Replica) -> int:
-    return min(replica.synced_records, replica.matched)
+MUTANTS: Final = (
+    SeedMutant(
+        "a vote is not written down",
+        instead(Writes, "set_hard_state", vote_forgotten),
+        ("promises",),
+    ),
+    SeedMutant(
+        "a vote is given before it is durable",
+        instead(Writes, "hard_state_durable", property(always)),
+        ("promises",),
+    ),
+    SeedMutant(
+        "a follower acknowledges entries before they are durable",
+        instead(Following, "_match", acknowledged_at_once),
+        ("promises", "acked_durable"),
+    ),
+    SeedMutant(
+        "a leader counts its own entries before they are durable",
+        replaced(Leadership, "_durable_at", counts_itself_at_once),
+        ("acked_durable",),
+        seeds=20,
+    ),
+    SeedMutant(
+        "a completed write counts for entries that were replaced meanwhile",
+        instead(Writes, "truncate", counts_what_was_replaced),
+        ("invariant", "promises", "acked_durable"),
+        seeds=60,
+    ),
+    SeedMutant(
+        "a vote is given to a log that lacks entries",
+        together(
+            instead(election, "is_up_to_date", always), instead(roles, "is_up_to_date", always)
+        ),
+        ("raft_safety",),
+        seeds=60,
+    ),
+    SeedMutant(
+        "a follower truncates whatever it is sent",
+        instead(Following, "_first_difference", lambda following, entries: 0),
+        ("invariant", "promises", "raft_safety", "acked_durable"),
+        seeds=100,
+    ),
+    SeedMutant(
+        "a read is served before the leader has committed in its term",
+        instead(Leadership, "_reads_due", property(due_in_any_term)),
+        ("reads",),
+        seeds=40,
+    ),
+    SeedMutant(
+        "a read is served without asking a quorum",
+        instead(ReadRounds, "confirmed", confirmed_by_nobody),
+        ("reads",),
+        seeds=100,
+    ),
+    SeedMutant(
+        "the store says that it has synced, and has not",
+        instead(RaftStore, "sync", nothing),
+        ("stored",),
+    ),
+    SeedMutant(
+        "one replica is enough to order a record",
+        instead(order_machine, "durable_end", end_of_any_replica),
+        ("acked_durable",),
+        Kind.METADATA,
+    ),
+    SeedMutant(
+        "the changes of each life of a metadata node have the same numbers",
+        instead(repository, "REQUEST_NUMBERS", 1),
+        ("answers",),
+        Kind.METADATA,
+        seeds=20,
+    ),
+    SeedMutant(
+        "a lost commit result is not sent again",
+        instead(Delivery, "tick", lambda delivery: []),
+        ("liveness",),
+        Kind.METADATA,
+        seeds=20,
+    ),
+)

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "dump": "tidelog.cli.dump",
     "pipeline": "tidelog.cli.pipeline",
     "bench": "tidelog.cli.bench",
+    "simulate": "tidelog.cli.simulate",
 }
 """Name of each command → its module; the command in it is called ``command``."""
 

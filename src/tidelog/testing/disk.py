@@ -101,6 +101,10 @@ class SimDisk:
         """
         self.faults.arm_crash(calls, cut=cut)
 
+    def crash_no_more(self) -> None:
+        """Take back a ``crash_after`` that was not met yet."""
+        self.faults.disarm()
+
     def pending_effects(self) -> list[Effect]:
         """What a crash may take away now, in the order of the calls."""
         with self.mutex:

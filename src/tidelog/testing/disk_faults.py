@@ -75,6 +75,10 @@ class FaultPlan:
         self._calls_left = calls
         self._cut = cut
 
+    def disarm(self) -> None:
+        check(not self.crashed, "F1: a crash cannot be taken back")
+        self._calls_left = None
+
     def add(self, fault: Fault) -> None:
         self._faults.append(fault)
 

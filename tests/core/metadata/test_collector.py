@@ -45,6 +45,15 @@ def test_a_report_that_grew_meanwhile_is_not_done_when_the_log_has_the_smaller_o
     assert collector.take(10) == (report(5),)
 
 
+def test_a_version_that_came_while_its_report_was_on_its_way_makes_no_batch() -> None:
+    collector = collected(report(3))
+    collector.take(10)
+    collector.collect(report(0, version=1, begin=4))
+    collector.applied(report(3))
+    collector.offer_again()
+    assert not collector.is_waiting
+
+
 def test_a_newer_version_alone_makes_no_batch_but_rides_along() -> None:
     collector = collected(report(3))
     collector.take(10)

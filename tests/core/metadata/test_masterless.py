@@ -79,6 +79,29 @@ def test_the_storage_nodes_of_a_dead_metadata_node_are_taken_over() -> None:
         assert storage.glsns(1) == [1, 2, 3, 4]
 
 
+def test_a_report_that_was_held_up_on_its_way_to_the_leader_writes_nothing() -> None:
+    cluster = Cluster().with_streams(1)
+    cluster.append(1, 3)
+    old = cluster.storage[NodeId(11)].report()
+    cluster.append(1, 3)
+    cluster.tick(10)
+    leader = cluster.leader
+    before = leader.raft.last_index
+    leader.step(Share(NodeId(99), leader.node, old.reports))
+    cluster.tick(10)
+    assert leader.raft.last_index == before
+
+
+def test_a_takeover_of_a_quiet_storage_node_costs_one_entry_of_the_raft_log() -> None:
+    cluster = Cluster().with_streams(2)
+    cluster.append(1, 3)
+    cluster.tick(20)
+    cluster.crash(next(node for node in cluster.nodes if node != cluster.leader.node))
+    before = cluster.leader.raft.last_index
+    cluster.tick(cluster.options.takeover_ticks + 50)
+    assert cluster.leader.raft.last_index == before + 1
+
+
 def test_a_metadata_node_that_comes_back_gets_storage_nodes_again() -> None:
     cluster = Cluster().with_streams(1)
     dead = next(node for node in cluster.nodes if node != cluster.leader.node)

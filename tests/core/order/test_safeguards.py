@@ -167,6 +167,12 @@ SAFEGUARDS = [
         lambda *_, **__: None,
         test_streams.test_the_number_of_a_removed_stream_is_not_given_again,
     ),
+    Safeguard(
+        refusals,
+        "refuse_joining",
+        nothing,
+        test_streams.test_a_replica_joins_with_a_new_term_only,
+    ),
 ]
 
 

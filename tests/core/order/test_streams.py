@@ -106,12 +106,20 @@ def test_a_write_in_the_same_term_keeps_the_reports() -> None:
 # -- ensembles -----------------------------------------------------------------------------------
 
 
-def test_a_changed_ensemble_is_counted_anew_in_the_same_term() -> None:
+def test_a_larger_ensemble_needs_a_larger_quorum() -> None:
     machine = machine_of(1, on=THREE)
-    feed(machine, report(1, 1, 5, node=1), report(1, 1, 3, node=2))
-    machine.step(update(machine, 1, on=(1, 2, 3, 4, 5)))
-    assert cut(machine) is None, "two of five are no majority"
-    assert glsns(cut(machine, report(1, 1, 4, node=5))) == {1: (1, 3)}
+    machine.step(update(machine, 1, on=(1, 2, 3, 4, 5), term=2))
+    reports = [report(1, 1, length, node=node, term=2) for node, length in ((1, 5), (2, 3))]
+    assert cut(machine, *reports) is None, "two of five are no majority"
+    assert glsns(cut(machine, report(1, 1, 4, node=5, term=2))) == {1: (1, 3)}
+
+
+def test_a_replica_joins_with_a_new_term_only() -> None:
+    machine = machine_of(1, on=(1, 2))
+    before = machine.state
+    with pytest.raises(BadOption, match="node 3 joins stream 1 with a new term only"):
+        machine.step(update(machine, 1, on=THREE))
+    assert machine.state == before
 
 
 def test_a_smaller_ensemble_may_complete_a_quorum() -> None:
@@ -124,19 +132,23 @@ def test_a_smaller_ensemble_may_complete_a_quorum() -> None:
 def test_a_changed_ensemble_takes_back_nothing_that_is_ordered() -> None:
     machine = machine_of(1, on=THREE)
     cut(machine, report(1, 1, 5, node=1), report(1, 1, 5, node=2))
-    machine.step(update(machine, 1, on=(3, 4, 5)))
-    assert cut(machine, report(1, 1, 2, node=3), report(1, 1, 2, node=4)) is None
+    machine.step(update(machine, 1, on=(3, 4, 5), term=2))
+    short = [report(1, 1, 2, node=node, term=2) for node in (3, 4)]
+    assert cut(machine, *short) is None
     assert machine.stream(S1).llsn_end == 6
-    assert glsns(cut(machine, report(1, 1, 6, node=3), report(1, 1, 7, node=4))) == {1: (6, 6)}
+    longer = [report(1, 1, length, node=node, term=2) for node, length in ((3, 6), (4, 7))]
+    assert glsns(cut(machine, *longer)) == {1: (6, 6)}
 
 
-def test_a_node_that_left_and_came_back_has_to_report_again() -> None:
+def test_what_a_node_said_before_it_left_does_not_count_when_it_is_back() -> None:
     machine = machine_of(1, on=THREE)
-    feed(machine, report(1, 1, 5, node=1), report(1, 1, 5, node=2))
+    late = report(1, 1, 5, node=2)
+    feed(machine, report(1, 1, 5, node=1))
     machine.step(update(machine, 1, on=(1, 3)))
-    machine.step(update(machine, 1, on=THREE))
-    assert cut(machine) is None
-    assert glsns(cut(machine, report(1, 1, 5, node=2))) == {1: (1, 5)}
+    machine.step(update(machine, 1, on=THREE, term=2))
+    assert cut(machine, report(1, 1, 5, node=1, term=2), late) is None
+    assert machine.ignored == {Ignored.OLD_TERM: 1}
+    assert glsns(cut(machine, report(1, 1, 5, node=2, term=2))) == {1: (1, 5)}
 
 
 def test_a_node_that_left_is_not_heard_any_more() -> None:

@@ -67,10 +67,16 @@ class Collector:
         return tuple(self._newest[replica] for replica in taken)
 
     def applied(self, report: Report) -> None:
-        """Note that the Raft log has this report."""
+        """Note that the Raft log has this report; a newer one is left if it says more."""
         replica = (report.node, report.stream)
-        if replica in self._shared and self._newest[replica] == report:
+        if replica not in self._shared:
+            return
+        newest = self._newest[replica]
+        if newest == report:
             del self._shared[replica]
+        elif not _matters(newest, report):
+            del self._shared[replica]
+            self._riders[replica] = None
 
     def offer_again(self) -> None:
         """Offer once more what was handed over and never came out of the log (C2)."""

@@ -139,6 +139,23 @@ class MetadataMachine:
         """Tell whether a storage node has a replica of a stream."""
         return stream in self._hosted.get(node, ())
 
+    def is_news(self, report: Report) -> bool:
+        """Tell a report from one that says no more than those in the log.
+
+        One that was held up on its way, and after a takeover the first of every replica, says
+        nothing new, and is no reason to write.
+        """
+        if not self.hosts(report.node, report.stream):
+            return False
+        order = self._order.stream(report.stream)
+        if report.term != order.term:
+            return report.term > order.term
+        end = report.llsn_begin + report.length
+        return any(
+            replica.node == report.node and (end > replica.end or report.version > replica.version)
+            for replica in order.replicas
+        )
+
     def apply(self, batch: Batch) -> Outcome:
         """Apply a batch, command by command."""
         cuts: list[CutDecided] = []

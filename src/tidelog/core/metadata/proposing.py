@@ -101,7 +101,7 @@ class Proposing:
         self._requests.append((request, size))
         return True
 
-    def take_in(self, commands: Iterable[Shared]) -> Unheeded | None:
+    def take_in(self, commands: Iterable[Shared], machine: MetadataMachine) -> Unheeded | None:
         """Take what another node shares; return why some of it was left, if so."""
         self._notice_leader()
         if not self._leads:
@@ -111,6 +111,8 @@ class Proposing:
             if isinstance(command, Request):
                 if not self.add(command):
                     reason = Unheeded.QUEUE_FULL
+            elif not machine.is_news(command):
+                continue  # It was held up on its way.
             elif len(self._reports) < limits.METADATA_REPORTS_MAX:
                 self._reports[command.node, command.stream] = command
             else:

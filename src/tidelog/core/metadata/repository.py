@@ -168,7 +168,7 @@ class Repository:
         if not isinstance(message, Share):
             self._raft.step(message)
         elif message.target == self._node:
-            reason = self._proposing.take_in(message.commands)
+            reason = self._proposing.take_in(message.commands, self._machine)
             if reason is not None:
                 self._leave(reason)
 
@@ -182,7 +182,7 @@ class Repository:
         for report in message.reports:
             if report.node != message.source or not self._machine.hosts(report.node, report.stream):
                 self._leave(Unheeded.NO_REPLICA)
-            else:
+            elif self._machine.is_news(report):
                 self._collector.collect(report)
 
     def ask(self, change: Change) -> int:

@@ -69,10 +69,18 @@ def refuse_update(command: UpdateStream, order: StreamOrder) -> None:
         raise BadOption(f"stream {order.stream} is in term {order.term}: {command.term} has passed")
     refuse_number(command.term)
     refuse_ensemble(command.ensemble)
+    refuse_joining(command, order)
     if not NO_NODE <= command.leader < limits.ORDER_NUMBER_END:
         raise BadOption(f"{command.leader} is no node")
     if len(command.plan) > limits.STREAM_PLAN_BYTES_MAX:
         raise BadOption(f"a plan has at most {limits.STREAM_PLAN_BYTES_MAX} bytes")
+
+
+def refuse_joining(command: UpdateStream, order: StreamOrder) -> None:
+    """A replica that left and comes back is another one: its old reports must be void by then."""
+    joining = [node for node in command.ensemble if node not in order.ensemble]
+    if joining and command.term == order.term:
+        raise BadOption(f"node {joining[0]} joins stream {order.stream} with a new term only")
 
 
 def refuse_ensemble(ensemble: Sequence[NodeId]) -> None:

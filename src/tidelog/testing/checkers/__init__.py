@@ -1,0 +1,1 @@
+"""One promise per module, each watched by a checker that raises ``Violation``."""

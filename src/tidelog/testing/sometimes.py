@@ -1,0 +1,100 @@
+"""Rare things that a batch of simulations must have met, or it proved nothing.
+
+A simulation that never tears a write cannot find what a torn write breaks; so each of these is
+counted, and a batch in which one of them stayed at zero fails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+
+
+class Kind(Enum):
+    """What is simulated."""
+
+    RAFT = "raft"
+    METADATA = "metadata"
+
+
+class Rare(Enum):
+    """What must happen sometimes; the value is the text for people."""
+
+    # Any kind.
+    MESSAGE_REPEATED = "messages repeated"
+    MESSAGE_FOR_A_PAUSED_PROCESS = "messages that waited for a paused process"
+    POWER_LOST = "machines that lost their power"
+    EVERY_MACHINE_LOST_POWER = "times that all machines lost their power at once"
+    KILLED = "processes killed"
+    CRASHED_IN_A_DISK_CALL = "crashes inside a disk call"
+    TORN_WRITE = "writes torn by a crash"
+    UNSYNCED_WRITE_KEPT = "unsynced writes that survived a crash"
+    UNSYNCED_WRITE_LOST = "unsynced writes that a crash took away"
+    CAMPAIGN = "campaigns for a vote"
+    CRASHED_AROUND_CAMPAIGN = "crashes around a campaign"
+    PARTITIONED = "partitions"
+    SEVERED_ONE_WAY = "paths severed in one direction"
+    WIPED = "machines destroyed and replaced"
+    ELECTION = "elections"
+    TWO_LEADERS = "times that two nodes led at once, in different terms"
+    UNCOMMITTED_ENTRY_REPLACED = "uncommitted entries replaced by another leader's"
+    COMMIT = "entries committed"
+    LINEARIZABLE_READ = "linearizable reads served"
+    READ_LOST = "reads that failed"
+    MEMBERSHIP_CHANGED = "membership changes committed"
+    LEADERSHIP_TRANSFERRED = "leaderships handed over"
+    COMPACTED = "logs compacted"
+    SNAPSHOT_INSTALLED = "snapshots installed from a leader"
+    # The metadata repository.
+    CUT_DECIDED = "cuts decided"
+    APPEND_ACKNOWLEDGED = "appends acknowledged"
+    STALE_REPORT_ANSWERED = "stale reports answered from the history"
+    COMMIT_REPEATED = "commits that came again to a replica that had them"
+    REPLICA_SYNCHRONISED = "replicas that fell behind the history and synchronised from a peer"
+    TERM_CHANGED = "terms of a stream begun"
+    REPLICA_TRUNCATED = "replicas truncated by a new leader"
+    ENSEMBLE_CHANGED = "ensembles changed"
+    COLLECTOR_TAKEN_OVER = "storage nodes taken over from a dead metadata node"
+    UPDATE_CONFLICTED = "changes refused since another one came first"
+
+
+RAFT_ONLY = frozenset((Rare.WIPED, Rare.MEMBERSHIP_CHANGED))
+METADATA_ONLY = frozenset(
+    (
+        Rare.CUT_DECIDED,
+        Rare.APPEND_ACKNOWLEDGED,
+        Rare.STALE_REPORT_ANSWERED,
+        Rare.COMMIT_REPEATED,
+        Rare.REPLICA_SYNCHRONISED,
+        Rare.TERM_CHANGED,
+        Rare.REPLICA_TRUNCATED,
+        Rare.ENSEMBLE_CHANGED,
+        Rare.COLLECTOR_TAKEN_OVER,
+        Rare.UPDATE_CONFLICTED,
+    )
+)
+
+
+class Sometimes:
+    """Counts of one simulation."""
+
+    __slots__ = ("counts",)
+
+    def __init__(self) -> None:
+        self.counts: Counter[Rare] = Counter()
+
+    def count(self, rare: Rare, times: int = 1) -> None:
+        """Note that it happened."""
+        self.counts[rare] += times
+
+
+def never(counts: Mapping[Rare, int], kind: Kind) -> list[Rare]:
+    """What did not happen, though it should have in a batch of this kind."""
+    return [rare for rare in expected(kind) if not counts.get(rare)]
+
+
+def expected(kind: Kind) -> list[Rare]:
+    """What a batch of this kind must have met."""
+    others = METADATA_ONLY if kind is Kind.RAFT else RAFT_ONLY
+    return [rare for rare in Rare if rare not in others]
