@@ -111,3 +111,12 @@ def test_a_replica_that_fell_behind_takes_only_what_leaves_no_gap() -> None:
         commit(2, 2, 1),
         commit(3, 3, 1),
     ]
+
+
+def test_a_replica_that_fell_behind_is_still_behind_after_a_crash() -> None:
+    crashed = replica(B)
+    crashed.fall_behind(Version(8))
+    crashed.lose(Random(1))
+    crashed.fall_behind(Version(0))
+    assert crashed.behind_until == 8
+    assert not crashed.catch_up([commit(1, 1, 1)], Version(7))

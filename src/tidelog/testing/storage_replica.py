@@ -252,7 +252,7 @@ class Replica:
 
     def fall_behind(self, version: Version) -> None:
         """Forget what was heard: a peer has to tell what was missed up to ``version``."""
-        self.heard_version = max(version, self.heard_version)
+        self.heard_version = max(version, self.heard_version, self.behind_until)
         self.behind_until = self.heard_version
         self.pending.clear()
         # Only its commits prove what it knows.
