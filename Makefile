@@ -11,7 +11,7 @@ STAMP := $(VENV)/.stamp
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run quickstart test check bench format lock clean
+.PHONY: help run quickstart test soak check bench format lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,12 @@ quickstart: $(STAMP)  ## the log in one process (examples/quickstart.py)
 	$(BIN)/python examples/quickstart.py $(ARGS)
 
 test: check  ## check, then all tests (WORKERS=2, ARGS="-k name")
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore=tests/spark $(ARGS)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile tests/spark $(ARGS) || test $$? -eq 5  # none fits ARGS
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak" --ignore=tests/spark $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not soak" tests/spark $(ARGS) || test $$? -eq 5  # none fits ARGS
+
+soak: $(STAMP)  ## what takes too long for every change: Spark on a cluster, 5,000 seeds of each simulation
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m soak $(ARGS)
+	$(BIN)/tidelog simulate --seeds 5000
 
 check: $(STAMP)  ## format, lint, types, layers, tidy
 	$(BIN)/ruff format --check .

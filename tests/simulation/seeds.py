@@ -17,4 +17,12 @@ PINNED: Final = (
     (Kind.METADATA, 20, "the only replica was told to ask a peer, since its node knew less"),
     (Kind.METADATA, 4, "a change was answered with the outcome of one from an earlier life"),
     (Kind.METADATA, 10, "the same, while storage nodes were registered"),
+    (
+        Kind.METADATA,
+        20_238,
+        "a report was proposed for ever, since the log was slower than patience",
+    ),
+    (Kind.METADATA, 20_249, "the same, with a slow disk and no other load"),
+    (Kind.METADATA, 5_527, "the last replica that knew the newest GLSNs left the ensemble"),
+    (Kind.METADATA, 20_053, "a metadata node that restarted did not know yet of a new replica"),
 )

@@ -16,7 +16,7 @@ from tests.spark.faulty_sink import GAVE_UP, attempts_that_staged
 from tests.spark.nodes import Node
 
 JOB_SECONDS = 180
-pytestmark = pytest.mark.timeout(JOB_SECONDS + 120)
+pytestmark = [pytest.mark.timeout(JOB_SECONDS + 120), pytest.mark.soak]
 """Half a minute when nothing else runs; five JVMs take their time beside other tests."""
 
 

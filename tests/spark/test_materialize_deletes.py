@@ -45,7 +45,7 @@ class LaggingJob(Job):
         return {row[1] for row in self.rows()}
 
 
-@pytest.fixture(params=["delta", "parquet"])
+@pytest.fixture(params=["delta", pytest.param("parquet", marks=pytest.mark.soak)])
 def kind(request: pytest.FixtureRequest) -> Any:
     return request.param
 

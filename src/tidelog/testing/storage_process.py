@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from tidelog.testing.metadata_cluster import MetadataCluster, ToStorageNode
 
 TICK: Final = 20 * MILLISECOND
-PENDING_MAX: Final = 16
-"""A replica that cannot apply more commits than this is left out of the node's version."""
 
 
 class StorageProcess(Process):
@@ -121,8 +119,6 @@ class StorageProcess(Process):
                     # What was sent and not acknowledged by now is taken for lost.
                     follower.sent = follower.matched
                     self._copy_to(replica, target)
-            if len(replica.pending) > PENDING_MAX:
-                replica.fall_behind(self.version)
             if replica.is_behind:
                 self._ask_peer(replica)
         self._settle()

@@ -42,6 +42,7 @@ class Replica:
         "behind_until",
         "commits",
         "ensemble",
+        "floor",
         "followers",
         "heard_version",
         "is_silent",
@@ -76,6 +77,9 @@ class Replica:
         self.synced_commits = 0
         self.synced_version = version
         self.truncations = 0
+        self.floor = NO_VERSION
+        """Up to here a metadata node may not know yet that this is a replica, and then says nothing
+        of its commits: they count only from a peer, until they are durable."""
         self.behind_until = NO_VERSION
         """It waits for a peer to tell it the commits up to here; 0: it does not."""
         self._begin_life()
@@ -253,7 +257,7 @@ class Replica:
     def fall_behind(self, version: Version) -> None:
         """Forget what was heard: a peer has to tell what was missed up to ``version``."""
         self.heard_version = max(version, self.heard_version, self.behind_until)
-        self.behind_until = self.heard_version
+        self.behind_until = self.floor = self.heard_version
         self.pending.clear()
         # Only its commits prove what it knows.
         self.version = self.commits[-1].version if self.commits else NO_VERSION
@@ -312,4 +316,6 @@ class Replica:
         if self.commits:
             self.version = max(self.version, self.commits[-1].version)
         self.synced_version = self.version
+        if self.version < self.floor:
+            self.behind_until = self.floor
         self._begin_life()

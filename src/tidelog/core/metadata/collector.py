@@ -69,13 +69,15 @@ class Collector:
     def applied(self, report: Report) -> None:
         """Note that the Raft log has this report; a newer one is left if it says more."""
         replica = (report.node, report.stream)
-        if replica not in self._shared:
+        # It may be offered again by now: a slow disk takes longer than our patience (C3).
+        if replica not in self._shared and replica not in self._waiting:
             return
         newest = self._newest[replica]
-        if newest == report:
-            del self._shared[replica]
-        elif not _matters(newest, report):
-            del self._shared[replica]
+        if newest != report and _matters(newest, report):
+            return
+        self._shared.pop(replica, None)
+        self._waiting.pop(replica, None)
+        if newest != report:
             self._riders[replica] = None
 
     def offer_again(self) -> None:
