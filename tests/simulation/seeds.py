@@ -25,4 +25,7 @@ PINNED: Final = (
     (Kind.METADATA, 20_249, "the same, with a slow disk and no other load"),
     (Kind.METADATA, 5_527, "the last replica that knew the newest GLSNs left the ensemble"),
     (Kind.METADATA, 20_053, "a metadata node that restarted did not know yet of a new replica"),
+    (Kind.METADATA, 3_698, "a change was held up on its way until the cluster was called idle"),
+    (Kind.METADATA, 4_573, "who left an ensemble was all that the quorum had waited for"),
+    (Kind.METADATA, 4_696, "the only replica that was left had to ask a peer"),
 )

@@ -120,3 +120,11 @@ def test_a_replica_that_fell_behind_is_still_behind_after_a_crash() -> None:
     crashed.fall_behind(Version(0))
     assert crashed.behind_until == 8
     assert not crashed.catch_up([commit(1, 1, 1)], Version(7))
+
+
+def test_records_are_propagated_when_the_replica_that_was_missing_leaves() -> None:
+    alone = leader(1, 7)
+    alone.count_propagated()
+    assert alone.propagated == 0
+    alone.learn_ensemble((A,))
+    assert alone.propagated == 1

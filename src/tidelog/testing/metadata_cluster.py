@@ -288,7 +288,9 @@ class MetadataCluster(Cluster):
         ordered = self.agreement.llsn_end(order.stream) - 1
         left = [self.storage[node] for node in order.ensemble if node != removed]
         replicas = [process.replicas.get(order.stream) for process in left]
-        holders = sum(r is not None and r.synced_ordered >= ordered for r in replicas)
+        holders = sum(
+            r is not None and not r.is_behind and r.synced_ordered >= ordered for r in replicas
+        )
         return 2 * holders > len(left)
 
     # Network.
@@ -383,7 +385,8 @@ class MetadataCluster(Cluster):
         return True
 
     def _check_idle(self) -> None:
-        self.world.run_until(self.world.now + QUIET)
+        # A change that somebody asked for may still be held up on its way.
+        self.world.run_until(max(self.world.now, self.network.held_until) + QUIET)
         before = self._entries_written()
         self.world.run_until(self.world.now + QUIET)
         check_idle(before, self._entries_written())

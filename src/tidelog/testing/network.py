@@ -63,6 +63,7 @@ class Network(Generic[M]):
         "_soonest",
         "_wire",
         "_world",
+        "held_until",
         "weather",
     )
 
@@ -88,6 +89,8 @@ class Network(Generic[M]):
         self._soonest: dict[Path, int] = {}
         self._severed: dict[Path, int] = {}
         self._held: dict[Path, int] = {}
+        self.held_until = 0
+        """No message that a clogged path held back arrives later than this."""
 
     def connect(self, process: Process) -> None:
         """Let messages reach a process."""
@@ -111,8 +114,7 @@ class Network(Generic[M]):
         weather = self.weather
         delay = weather.delay_min + int(self._delays.expovariate(1.0) * weather.delay_mean)
         arrival = self._world.now + delay * slowness
-        held_until = self._held.get(path, 0)
-        arrival = max(arrival, held_until)
+        arrival = max(arrival, self._held.get(path, 0))
         if not weather.reordering and slowness == 1:
             arrival = max(arrival, self._soonest.get(path, 0))
             self._soonest[path] = arrival
@@ -161,6 +163,7 @@ class Network(Generic[M]):
     def clog(self, path: Path, duration: int) -> None:
         """Hold back all that is sent on a path; it arrives in one go afterwards."""
         self._held[path] = max(self._held.get(path, 0), self._world.now + duration)
+        self.held_until = max(self.held_until, self._held[path])
 
     def clear(self) -> None:
         """Mend everything, and let the weather be fair."""

@@ -184,6 +184,8 @@ class Replica:
             known, count = self.followers, len(self.records)
             self.followers = {node: known.get(node) or Follower(count) for node in ensemble}
             self.followers.pop(self.node, None)
+            # Who leaves may have been all that a quorum waited for.
+            self.count_propagated()
 
     # Records.
 
