@@ -13,6 +13,7 @@ from tidelog.testing.sometimes import Kind
 PINNED: Final = (
     (Kind.RAFT, 108, "a voter that was told of its own removal could not lead while it was needed"),
     (Kind.RAFT, 137, "the same, in a group of two"),
+    (Kind.RAFT, 2_657, "a voter was destroyed while a change that needs it was on its way to disk"),
     (Kind.METADATA, 5, "a leader that hands over was asked to propose again and again"),
     (Kind.METADATA, 20, "the only replica was told to ask a peer, since its node knew less"),
     (Kind.METADATA, 4, "a change was answered with the outcome of one from an earlier life"),

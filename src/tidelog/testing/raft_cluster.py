@@ -184,6 +184,11 @@ class RaftCluster(Cluster):
         is_settled = leader.witness.log.membership_index <= self.group.safety.committed
         if len(membership.voters) < 3 or self._lost_voters(leader) or not is_settled:
             return
+        # The leader may be one of the past: in a later term a change may need just this voter.
+        if any(
+            self._nodes[node].witness.log.membership != membership for node in membership.voters
+        ):
+            return
         victim = membership.voters[fault.target % len(membership.voters)]
         if not self._nodes[victim].is_up:
             return
