@@ -1,9 +1,10 @@
 """A second stop during recovery, or soon after it, loses nothing either.
 
-Bounds: the first stop is tried behind every call (every few calls where a scenario says so), as a
-kill and as a power loss with up to ``FIRST_OUTCOMES_MAX`` mixtures of what was not synced; the
-second one at every call of recovery and of what follows, in both variants, with
-``SECOND_OUTCOMES_MAX`` mixtures in full (where there are more, those of ``crash_outcomes``).
+Bounds: the first stop is tried behind every third call (in a soak behind every call, or every few
+where a scenario says so), as a kill and as a power loss with up to ``FIRST_OUTCOMES_MAX`` mixtures
+of what was not synced; the second one at every call of recovery and of what follows, in both
+variants, with ``SECOND_OUTCOMES_MAX`` mixtures in full (where there are more, those of
+``crash_outcomes``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,13 @@ from tests.crash.steps import snapshot_once_more
 
 FIRST_OUTCOMES_MAX = 4
 SECOND_OUTCOMES_MAX = 4
+SAMPLED_EVERY = 3
+
+PARTS = [
+    pytest.param(scenario, part, id=f"{scenario.name} {part + 1}/{scenario.parts}")
+    for scenario in SCENARIOS
+    for part in range(scenario.parts)
+]
 
 
 def check_second_stops(nested: Nested, points: range) -> None:
@@ -29,15 +37,16 @@ def check_second_stops(nested: Nested, points: range) -> None:
     assert nested.checked > 1
 
 
-@pytest.mark.parametrize(
-    ("scenario", "part"),
-    [
-        pytest.param(scenario, part, id=f"{scenario.name} {part + 1}/{scenario.parts}")
-        for scenario in SCENARIOS
-        for part in range(scenario.parts)
-    ],
-)
+@pytest.mark.parametrize(("scenario", "part"), PARTS)
 def test_a_second_stop_loses_nothing(scenario: Scenario, part: int) -> None:
+    _, base = scenario.prepared()
+    nested = Nested(scenario, base, SECOND_OUTCOMES_MAX)
+    check_second_stops(nested, scenario.points(part, SAMPLED_EVERY * scenario.two_stops_every))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("scenario", "part"), PARTS)
+def test_a_second_stop_behind_any_call_loses_nothing(scenario: Scenario, part: int) -> None:
     _, base = scenario.prepared()
     nested = Nested(scenario, base, SECOND_OUTCOMES_MAX)
     check_second_stops(nested, scenario.points(part, scenario.two_stops_every))
