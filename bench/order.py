@@ -198,14 +198,18 @@ def _group(directory: Path, streams: int, scale: Scale) -> dict[str, float]:
         group.ask(topic)
     group.tick()
     ends = _Ends(streams)
-    collectors = {
-        node.node: node.collector for node in group.nodes[METADATA[0]].machine.nodes.values()
-    }
+    registered = group.nodes[METADATA[0]].machine.nodes
     seconds: list[float] = []
     for _ in range(scale.rounds):
         positions = ends.next(min(CHANGED, streams))
         messages = [
-            NodeReport(node, collectors[node], ends.version, ends.reports(node, positions))
+            NodeReport(
+                node,
+                registered[node].collector,
+                ends.version,
+                registered[node].placements,
+                ends.reports(node, positions),
+            )
             for node in STORAGE
         ]
         group.results.clear()

@@ -55,6 +55,10 @@ class RevisionConflict(Rejected):
     """A stream's metadata changed since it was read; the message has the current revision."""
 
 
+class ReplicasBehind(Rejected):
+    """Too few replicas of a new ensemble know the stream's cuts; try again when they caught up."""
+
+
 class OutOfRange(Rejected):
     """A position was asked for that the log has not reached yet."""
 

@@ -68,10 +68,14 @@ METADATA_REQUESTS_MAX: Final = 1_024
 """Changes of the metadata that may wait at one metadata node."""
 METADATA_REPORTS_MAX: Final = 1 << 17
 """Replicas whose shared reports may wait at the leader."""
+NODE_REPORT_REPLICAS_MAX: Final = 16 * KIB
+"""Replicas that one message of a storage node reports on."""
 DELIVERY_CUTS_MAX: Final = 256
 """Cuts that a storage node may have been sent and not acknowledged."""
 
 ENSEMBLE_NODES_MAX: Final = 9
+ENSEMBLE_DEPARTED_MAX: Final = 16
+"""Nodes that may leave the ensemble of a stream in one term."""
 STREAM_PLAN_BYTES_MAX: Final = 4 * KIB
 ORDER_NUMBER_END: Final = 1 << 63
 """Terms and the numbers of topics, streams and nodes lie below it."""
@@ -116,6 +120,12 @@ RAFT_MEMBERS_MAX: Final = 32
 RAFT_NUMBER_END: Final = 1 << 62
 """Terms and indexes of a peer beyond this are nonsense; all real ones fit into 64 bits."""
 
+OPERATOR_TICKS_MAX: Final = 1 << 32
+OPERATOR_PROCEDURES_MAX: Final = 1_024
+"""Elections and reconfigurations of one operator that may be under way."""
+OPERATOR_TERM_JUMP_MAX: Final = 1 << 32
+"""How far a term may lie above the one in the metadata: a node that claims more is broken."""
+
 check(BATCH_BODY_BYTES_MAX >= 2 * VALUE_BYTES_MAX, "the largest value must fit into a batch")
 check(GROUP_BYTES_MAX >= 2 * BATCH_BODY_BYTES_MAX, "the largest batch must fit into a group")
 check(WAL_FILE_BYTES_MAX < 1 << 32, "WAL offsets are 32 bit in frames")
@@ -125,6 +135,10 @@ check(
 )
 check(ORDER_UNAPPLIED_CUTS_MAX <= ORDER_HISTORY_CUTS_MAX, "a stream waits before history is full")
 check(STREAMS_PER_TOPIC_MAX <= STREAMS_MAX, "the largest topic must fit into a log")
+check(
+    20 * STREAMS_MAX + 64 * NODE_REPORT_REPLICAS_MAX < MESSAGE_BYTES_MAX,
+    "what a storage node hosts, and a report on it, must fit into a message",
+)
 check(ATTACHMENT_BYTES_MAX >= BATCH_BODY_BYTES_MAX + MIB, "the largest batch must fit into a frame")
 check(
     RAFT_APPEND_BYTES_MAX + RAFT_ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX,

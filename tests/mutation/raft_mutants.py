@@ -152,20 +152,20 @@ MUTANTS: Final = (
         "one replica is enough to order a record",
         instead(order_machine, "durable_end", end_of_any_replica),
         ("acked_durable",),
-        Kind.METADATA,
+        Kind.CLUSTER,
     ),
     SeedMutant(
         "the changes of each life of a metadata node have the same numbers",
         instead(repository, "REQUEST_NUMBERS", 1),
         ("answers",),
-        Kind.METADATA,
+        Kind.CLUSTER,
         seeds=20,
     ),
     SeedMutant(
         "a lost commit result is not sent again",
         instead(Delivery, "tick", lambda delivery: []),
         ("liveness",),
-        Kind.METADATA,
+        Kind.CLUSTER,
         seeds=20,
     ),
 )

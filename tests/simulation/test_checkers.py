@@ -19,10 +19,8 @@ from tidelog.core.order.commands import (
     Cut,
     CutDecided,
     NewStream,
-    Quorum,
     Report,
     StreamCommit,
-    VersionedCommit,
 )
 from tidelog.core.raft.entries import (
     Entry,
@@ -37,14 +35,12 @@ from tidelog.core.raft.entries import (
 )
 from tidelog.core.raft.messages import AppendAnswer, VoteAnswer, VoteRequest
 from tidelog.core.raft.output import Write
-from tidelog.testing.checkers.acked_durable import check_committed_durable, check_ordered_durable
+from tidelog.testing.checkers.acked_durable import check_committed_durable
 from tidelog.testing.checkers.acked_present import AckedPresent
 from tidelog.testing.checkers.answers import Answers
 from tidelog.testing.checkers.bounded import Bounded
-from tidelog.testing.checkers.commit_context import CommitContexts
 from tidelog.testing.checkers.idle import check_idle
 from tidelog.testing.checkers.liveness import check_liveness
-from tidelog.testing.checkers.one_value_per_glsn import OneValuePerGlsn
 from tidelog.testing.checkers.order_agreement import OrderAgreement
 from tidelog.testing.checkers.promises import Promises
 from tidelog.testing.checkers.raft_safety import RaftSafety
@@ -53,8 +49,6 @@ from tidelog.testing.checkers.real_time import AckedAppend, check_real_time
 from tidelog.testing.checkers.stored import check_stored
 from tidelog.testing.shadow_log import ShadowLog
 from tidelog.testing.sometimes import Kind, Rare, Sometimes, expected, never
-from tidelog.testing.storage_messages import Record
-from tidelog.testing.storage_replica import Replica
 from tidelog.testing.violation import Violation
 from tidelog.types import FIRST_LLSN, Glsn, Llsn, NodeId, StreamId, Term, TopicId, Version
 
@@ -277,49 +271,6 @@ def test_a_gap_in_the_glsns_is_found() -> None:
         agreement._on_cut(CutDecided(Version(3), (commit(5, 4, 1),)))
 
 
-def test_records_that_are_ordered_without_a_quorum_are_found() -> None:
-    one, other = Record(Term(1), 7), Record(Term(2), 8)
-    check_ordered_durable(commit(1, 1, 1), (one, one, None), Quorum.MAJORITY)
-    check_ordered_durable(commit(1, 1, 1), (one, one, one), Quorum.ALL)
-    for last in ((one, None, None), (one, other, None)):
-        with pytest.raises(Violation, match="acked_durable"):
-            check_ordered_durable(commit(1, 1, 1), last, Quorum.MAJORITY)
-    with pytest.raises(Violation, match="acked_durable"):
-        check_ordered_durable(commit(1, 1, 1), (one, one, None), Quorum.ALL)
-
-
-def test_a_glsn_for_two_records_is_found() -> None:
-    values = OneValuePerGlsn()
-    values.on_applied(N1, commit(1, 1, 2), [Record(Term(1), 1), Record(Term(1), 2)])
-    with pytest.raises(Violation, match="one_value_per_glsn"):
-        values.on_applied(N2, commit(1, 1, 2), [Record(Term(1), 1), Record(Term(2), 3)])
-
-
-def replica_with(*commits: VersionedCommit) -> Replica:
-    replica = Replica(NodeId(101), STREAM, Quorum.MAJORITY)
-    replica.records = [Record(Term(1), number) for number in range(1, 10)]
-    replica.synced_records = 9
-    replica.commits = list(commits)
-    return replica
-
-
-def test_commits_that_leave_a_gap_are_found() -> None:
-    first = VersionedCommit(Version(1), commit(1, 1, 2))
-    second = VersionedCommit(Version(2), commit(3, 4, 1))
-    with pytest.raises(Violation, match="commit_context"):
-        CommitContexts().on_applied(replica_with(first, second), second)
-    with pytest.raises(Violation, match="commit_context"):
-        CommitContexts().on_recovery(replica_with(first, second))
-
-
-def test_a_commit_of_what_is_not_durable_is_found() -> None:
-    replica = replica_with(VersionedCommit(Version(1), commit(1, 1, 2)))
-    CommitContexts().on_applied(replica, replica.commits[0])
-    replica.synced_records = 1
-    with pytest.raises(Violation, match="durable"):
-        CommitContexts().on_applied(replica, replica.commits[0])
-
-
 def test_an_append_before_one_that_had_returned_is_found() -> None:
     check_real_time([AckedAppend(1, 0, 10), AckedAppend(2, 5, 12), AckedAppend(3, 11, 20)])
     with pytest.raises(Violation, match="real_time"):
@@ -342,7 +293,7 @@ def test_an_answer_to_a_change_that_is_not_committed_is_found() -> None:
 
 def test_a_commit_result_without_news_is_found() -> None:
     with pytest.raises(Violation, match="bounded"):
-        Bounded().on_commit_result(CommitResult(N1, NodeId(101), Version(3), Version(3), (), ()))
+        Bounded().on_commit_result(CommitResult(N1, NodeId(101), Version(3), Version(3), 1, (), ()))
 
 
 def test_entries_that_an_idle_cluster_writes_are_found() -> None:
@@ -355,4 +306,4 @@ def test_a_rare_thing_that_never_happened_is_named() -> None:
     counts = dict.fromkeys(expected(Kind.RAFT), 1)
     assert never(counts, Kind.RAFT) == []
     assert never({**counts, Rare.TORN_WRITE: 0}, Kind.RAFT) == [Rare.TORN_WRITE]
-    assert Rare.CUT_DECIDED in never(counts, Kind.METADATA)
+    assert Rare.CUT_DECIDED in never(counts, Kind.CLUSTER)

@@ -12,7 +12,7 @@ from tidelog.storage.raft_store import RaftStore
 
 def test_a_batch_tells_what_happened_in_it() -> None:
     told = run_json("simulate", "--seeds", 3, "--processes", 1)
-    assert [kind["kind"] for kind in told["kinds"]] == ["raft", "metadata"]
+    assert [kind["kind"] for kind in told["kinds"]] == ["raft", "cluster"]
     for kind in told["kinds"]:
         assert kind["seeds"] == 3
         assert kind["failed_seeds"] == []
@@ -47,7 +47,7 @@ def test_a_batch_with_a_failure_ends_with_code_1_and_the_line_that_repeats_it(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("--seed", "1"), "--kind raft or --kind metadata"),
+        (("--seed", "1"), "--kind raft or --kind cluster"),
         (("--without", "loss"), "need --seed"),
         (("--kind", "raft", "--seed", "1", "--without", "rain"), "no class of faults"),
     ],

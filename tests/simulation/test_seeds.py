@@ -10,13 +10,13 @@ import pytest
 from tests.simulation.seeds import PINNED
 from tidelog.testing.batch import Summary, run_seeds
 from tidelog.testing.simulation import Outcome, simulate
-from tidelog.testing.sometimes import Kind, never
+from tidelog.testing.sometimes import RARELY, Kind, never
 
 CHUNKS = [
     (kind, range(first, first + count))
     for kind, firsts, count in (
         (Kind.RAFT, (1_000, 1_100), 100),
-        (Kind.METADATA, (1_000, 1_075), 75),
+        (Kind.CLUSTER, (1_000, 1_075), 75),
     )
     for first in firsts
 ]
@@ -34,7 +34,7 @@ def test_fresh_seeds_go_well_and_meet_what_is_rare(kind: Kind, seeds: range) -> 
     for outcome in run_seeds(kind, seeds, processes=1):
         summary.add(outcome)
     assert not [told(outcome) for outcome in summary.failures]
-    assert never(summary.counts, kind) == []
+    assert [rare for rare in never(summary.counts, kind) if rare not in RARELY] == []
 
 
 @pytest.mark.parametrize(("kind", "seed", "found"), PINNED)

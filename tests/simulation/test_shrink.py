@@ -80,8 +80,8 @@ def test_the_replay_line_says_all_that_was_left_out() -> None:
         "tidelog simulate --kind raft --seed 7 --without loss,clog --only crash:1,kill:2"
         " --stop-at 500"
     )
-    none = replay_line(draw_plan(Kind.METADATA, 8, Reduction(only=())))
-    assert none == "tidelog simulate --kind metadata --seed 8 --only none"
+    none = replay_line(draw_plan(Kind.CLUSTER, 8, Reduction(only=())))
+    assert none == "tidelog simulate --kind cluster --seed 8 --only none"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tidelog.cli.options import output_option
 if TYPE_CHECKING:
     from tidelog.testing.faults import Reduction
 
-KINDS = ("raft", "metadata", "all")
+KINDS = ("raft", "cluster", "all")
 
 
 @click.command("simulate")
@@ -29,7 +29,7 @@ KINDS = ("raft", "metadata", "all")
     type=click.Choice(KINDS),
     default="all",
     show_default=True,
-    help="A Raft group, or a metadata repository with its storage nodes.",
+    help="A Raft group, or a whole cluster.",
 )
 @click.option(
     "--processes", type=click.IntRange(1), help="How many work at once.  [default: all cores]"
@@ -66,7 +66,7 @@ def command(
         kinds = [name for name in KINDS[:2] if kind in (name, "all")]
         ctx.exit(run_batches(kinds, range(first, first + seeds), processes, output))
     if kind == "all":
-        raise click.UsageError("--seed needs --kind raft or --kind metadata.")
+        raise click.UsageError("--seed needs --kind raft or --kind cluster.")
     ctx.exit(run_one(kind, seed, reduction, output))
 
 

@@ -22,7 +22,7 @@ from tidelog.testing.world import MILLISECOND, SECOND
 DRAW_END: Final = 1 << 30
 BUDGET_MAX: Final = 120
 """About so many faults strike in one seed; each class has its share."""
-DURATION_MAX: Final = {Kind.RAFT: 12 * SECOND, Kind.METADATA: 7 * SECOND}
+DURATION_MAX: Final = {Kind.RAFT: 12 * SECOND, Kind.CLUSTER: 7 * SECOND}
 CAMPAIGNS_MAX: Final = 16
 """Short restarts strike around one of the first so many campaigns."""
 
@@ -66,7 +66,7 @@ WEATHER: Final = (
 
 OF_OTHER_KIND: Final = {
     Kind.RAFT: (FaultClass.TERM, FaultClass.ENSEMBLE),
-    Kind.METADATA: (FaultClass.WIPE, FaultClass.MEMBERSHIP),
+    Kind.CLUSTER: (FaultClass.MEMBERSHIP,),
 }
 """Classes that make no sense in a kind."""
 

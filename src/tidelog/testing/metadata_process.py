@@ -24,7 +24,7 @@ from tidelog.testing.world import MILLISECOND, Process
 from tidelog.types import NodeId
 
 if TYPE_CHECKING:
-    from tidelog.testing.metadata_cluster import MetadataCluster
+    from tidelog.testing.log_cluster import LogCluster
 
 TICK: Final = 10 * MILLISECOND
 VALIDATE_EVERY: Final = 16
@@ -46,7 +46,7 @@ class MetadataProcess(Process):
         "writes",
     )
 
-    def __init__(self, cluster: MetadataCluster, node: NodeId) -> None:
+    def __init__(self, cluster: LogCluster, node: NodeId) -> None:
         super().__init__(cluster.world, node)
         disk = cluster.new_disk(node)
         self._cluster = cluster

@@ -14,7 +14,7 @@ import msgspec
 from tidelog.invariants import InvariantViolation
 from tidelog.testing.cluster import Cluster
 from tidelog.testing.faults import Plan, Reduction, draw_plan
-from tidelog.testing.metadata_cluster import MetadataCluster
+from tidelog.testing.log_cluster import LogCluster
 from tidelog.testing.raft_cluster import RaftCluster
 from tidelog.testing.sometimes import Kind, Rare
 from tidelog.testing.violation import Violation
@@ -71,7 +71,7 @@ def run_plan(plan: Plan) -> Outcome:
 
 def new_cluster(plan: Plan) -> Cluster:
     """Set up what a plan is for."""
-    return RaftCluster(plan) if plan.kind is Kind.RAFT else MetadataCluster(plan)
+    return RaftCluster(plan) if plan.kind is Kind.RAFT else LogCluster(plan)
 
 
 def failure_of(cluster: Cluster, error: BaseException) -> Failure:

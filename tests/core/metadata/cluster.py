@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from tidelog.core.metadata.commands import Change, RegisterNode
-from tidelog.core.metadata.messages import Collect, CommitResult, NodeReport, ToStorage
+from tidelog.core.metadata.messages import Behind, Collect, CommitResult, NodeReport, ToStorage
 from tidelog.core.metadata.repository import PeerMessage, Repository, RepositoryOptions
 from tidelog.core.metadata.waiting import Answer
 from tidelog.core.order.commands import CreateTopic, NewStream, Quorum, Report, VersionedCommit
@@ -72,10 +72,12 @@ class Storage:
     collector: NodeId = NO_NODE
     assignment: int = 0
     version: Version = NO_VERSION
+    placements: int = 0
+    hosted: dict[StreamId, Llsn] = field(default_factory=dict)
     commits: dict[StreamId, list[VersionedCommit]] = field(default_factory=dict)
     ends: dict[StreamId, Llsn] = field(default_factory=dict)
     term: dict[StreamId, int] = field(default_factory=dict)
-    behind: list[StreamId] = field(default_factory=list)
+    behind: list[Behind] = field(default_factory=list)
     watermark: Glsn = NO_GLSN
 
     def llsn_begin(self, stream: StreamId) -> Llsn:
@@ -94,7 +96,7 @@ class Storage:
             )
             for stream, end in sorted(self.ends.items())
         )
-        return NodeReport(self.node, self.collector, self.version, reports)
+        return NodeReport(self.node, self.collector, self.version, self.placements, reports)
 
     def take(self, message: ToStorage) -> NodeReport | None:
         match message:
@@ -102,11 +104,19 @@ class Storage:
                 if assignment < self.assignment:
                     return None
                 self.collector, self.assignment = source, assignment
+                self.learn(message)
                 return self.report()
             case CommitResult():
                 return self.apply(message)
 
+    def learn(self, collect: Collect) -> None:
+        if collect.hosted is not None and collect.placements > self.placements:
+            self.placements = collect.placements
+            self.hosted = {one.stream: one.llsn_end for one in collect.hosted}
+
     def apply(self, result: CommitResult) -> NodeReport | None:
+        if result.placements != self.placements:
+            return self.report()
         if not result.previous <= self.version < result.version:
             return None
         for one in result.commits:

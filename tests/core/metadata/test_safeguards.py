@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.core.metadata import test_changes, test_collector, test_masterless
+from tests.core.metadata import test_changes, test_collector, test_masterless, test_placements
 from tidelog.core.metadata import collector, proposing, repository
 from tidelog.core.metadata.collector import Collector
 from tidelog.core.metadata.delivery import Delivery
@@ -101,6 +101,20 @@ SAFEGUARDS = [
         "tick",
         no_results,
         test_masterless.test_a_commit_that_was_lost_on_its_way_to_a_storage_node_is_sent_again,
+    ),
+    # Commits go to a node that means other streams than the sender.
+    Safeguard(
+        Delivery,
+        "_knows_placements",
+        always,
+        test_placements.test_no_commit_is_sent_to_a_node_that_does_not_know_what_it_hosts,
+    ),
+    # A change of what a node hosts is not counted.
+    Safeguard(
+        MetadataMachine,
+        "_count_placement",
+        nothing,
+        test_placements.test_placements_are_counted_only_where_something_changes,
     ),
     # Nobody takes over from a dead metadata node.
     Safeguard(

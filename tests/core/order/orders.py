@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidelog.core.order.commands import (
     CreateTopic,
@@ -125,6 +125,7 @@ def update(
     leader: int | None = None,
     status: StreamStatus | None = None,
     plan: bytes | None = None,
+    joining: Mapping[int, int] | None = None,
 ) -> UpdateStream:
     """The operator's write of a stream, with what is not named as it stands."""
     order = machine.stream(StreamId(stream))
@@ -136,4 +137,5 @@ def update(
         order.leader if leader is None else NodeId(leader),
         order.status if status is None else status,
         order.plan if plan is None else plan,
+        tuple((NodeId(node), Version(version)) for node, version in (joining or {}).items()),
     )

@@ -168,10 +168,16 @@ SAFEGUARDS = [
         test_streams.test_the_number_of_a_removed_stream_is_not_given_again,
     ),
     Safeguard(
+        machine,
+        "refuse_forgetting",
+        nothing,
+        test_streams.test_the_last_but_one_replica_that_knows_a_forgotten_cut_does_not_leave,
+    ),
+    Safeguard(
         refusals,
         "refuse_joining",
         nothing,
-        test_streams.test_a_replica_joins_with_a_new_term_only,
+        test_streams.test_a_node_that_left_in_a_term_comes_back_with_a_new_term_only,
     ),
 ]
 

@@ -26,6 +26,7 @@ from tests.core.order.orders import (
     report,
     update,
 )
+from tidelog import limits
 from tidelog.core.order.commands import (
     AddStreams,
     Command,
@@ -183,6 +184,10 @@ def test_a_state_survives_a_snapshot() -> None:
         ({"replicas": ()}, "S5"),
         ({"replicas": (ReplicaOrder(NodeId(0)),)}, "S5"),
         ({"replicas": (ReplicaOrder(NodeId(2)), ReplicaOrder(NodeId(1)))}, "S5"),
+        ({"departed": nodes((5, 4))}, "S5"),
+        ({"departed": nodes((0,))}, "S5"),
+        ({"departed": nodes((1,))}, "S5"),
+        ({"departed": nodes(range(10, 11 + limits.ENSEMBLE_DEPARTED_MAX))}, "S5"),
         ({"version": Version(4)}, "S7"),
         ({"glsn_end": Glsn(4)}, "S7"),
     ],

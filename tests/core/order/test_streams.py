@@ -38,7 +38,14 @@ from tidelog.core.order.commands import (
 )
 from tidelog.core.order.machine import OrderMachine
 from tidelog.core.order.reports import Ignored
-from tidelog.errors import BadOption, RevisionConflict, TopicExists, UnknownStream, UnknownTopic
+from tidelog.errors import (
+    BadOption,
+    ReplicasBehind,
+    RevisionConflict,
+    TopicExists,
+    UnknownStream,
+    UnknownTopic,
+)
 from tidelog.types import NodeId, Revision, StreamId, Term, TopicId
 
 HUGE = limits.ORDER_NUMBER_END
@@ -114,12 +121,50 @@ def test_a_larger_ensemble_needs_a_larger_quorum() -> None:
     assert glsns(cut(machine, report(1, 1, 4, node=5, term=2))) == {1: (1, 3)}
 
 
-def test_a_replica_joins_with_a_new_term_only() -> None:
+def test_a_replica_may_join_within_a_term_and_then_counts() -> None:
     machine = machine_of(1, on=(1, 2))
+    feed(machine, report(1, 1, 5, node=1))
+    machine.step(update(machine, 1, on=THREE))
+    assert cut(machine) is None, "one of three is no majority"
+    assert glsns(cut(machine, report(1, 1, 4, node=3))) == {1: (1, 4)}
+
+
+def test_a_node_that_left_in_a_term_comes_back_with_a_new_term_only() -> None:
+    """Else a report from before it left, held up on its way, would speak for an empty replica."""
+    machine = machine_of(1, on=THREE)
+    feed(machine, report(1, 1, 5, node=1))
+    machine.step(update(machine, 1, on=(1, 2)))
     before = machine.state
-    with pytest.raises(BadOption, match="node 3 joins stream 1 with a new term only"):
+    with pytest.raises(BadOption, match="node 3 left stream 1 in term 1; it comes back with a new"):
         machine.step(update(machine, 1, on=THREE))
     assert machine.state == before
+    machine.step(update(machine, 1, on=THREE, term=2))
+    assert machine.stream(S1).departed == ()
+
+
+def test_who_left_is_remembered_by_a_stored_state() -> None:
+    machine = machine_of(1, on=THREE)
+    machine.step(update(machine, 1, on=(1, 2)))
+    machine = OrderMachine.restore(machine.state)
+    with pytest.raises(BadOption, match="node 3 left"):
+        machine.step(update(machine, 1, on=THREE))
+
+
+def test_a_cut_does_not_make_a_stream_forget_who_left() -> None:
+    machine = machine_of(1, on=THREE)
+    machine.step(update(machine, 1, on=(1, 2)))
+    cut_all(machine, 1, 2)
+    with pytest.raises(BadOption, match="node 3 left"):
+        machine.step(update(machine, 1, on=THREE))
+
+
+def test_the_number_of_nodes_that_leave_in_a_term_is_bounded() -> None:
+    machine = machine_of(1, on=(1, 2))
+    for node in range(3, limits.ENSEMBLE_DEPARTED_MAX + 3):
+        machine.step(update(machine, 1, on=(1, node)))
+    with pytest.raises(BadOption, match="begin a new one"):
+        machine.step(update(machine, 1, on=(1,)))
+    machine.step(update(machine, 1, on=(1,), term=2))
 
 
 def test_a_smaller_ensemble_may_complete_a_quorum() -> None:
@@ -156,6 +201,44 @@ def test_a_node_that_left_is_not_heard_any_more() -> None:
     machine.step(update(machine, 1, on=(1, 2)))
     assert cut(machine, report(1, 1, 5, node=1), report(1, 1, 5, node=3)) is None
     assert machine.ignored == {Ignored.NOT_IN_ENSEMBLE: 1}
+
+
+def forgotten_but_by(*knowing: int) -> OrderMachine:
+    """A stream of three, with a cut that these replicas know and the history does not any more."""
+    machine = machine_of(1, on=THREE)
+    cut_all(machine, 1, 5)
+    acknowledge(machine, 1, *knowing)
+    machine.step(update(machine, 1, term=2))  # Who said nothing in the new term is not waited for.
+    cut(machine, *(report(1, 6, 1, node=node, version=1, term=2) for node in knowing))
+    assert missed(machine, 1, 0) is None
+    return machine
+
+
+def test_the_last_but_one_replica_that_knows_a_forgotten_cut_does_not_leave() -> None:
+    """With it only one would be left that knows GLSNs that nobody else can tell."""
+    machine = forgotten_but_by(1, 2)
+    with pytest.raises(ReplicasBehind):
+        machine.step(update(machine, 1, on=(1, 3, 4)))
+    feed(machine, report(1, 6, 0, node=3, version=1, term=2))
+    machine.step(update(machine, 1, on=(1, 3, 4)))
+
+
+def test_a_joining_node_that_knows_the_forgotten_cuts_counts() -> None:
+    machine = forgotten_but_by(1, 2)
+    machine.step(update(machine, 1, on=(1, 3, 4), joining={4: 1}))
+    assert [replica.version for replica in machine.stream(S1).replicas] == [1, 0, 1]
+
+
+def test_who_knows_nothing_may_leave_and_come() -> None:
+    machine = forgotten_but_by(1, 2)
+    machine.step(update(machine, 1, on=(1, 2)))
+    machine.step(update(machine, 1, on=(1, 2, 4, 5)))
+
+
+def test_no_node_knows_a_cut_before_it_is_decided() -> None:
+    machine = machine_of(1, on=THREE)
+    with pytest.raises(BadOption):
+        machine.step(update(machine, 1, on=(1, 2, 3, 4), joining={4: 1}))
 
 
 # -- sealing -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ Invariants:
   M1  a replica is only placed on a storage node that is registered, and a storage node with a
       replica stays registered
   M2  ``hosted`` names exactly the streams in whose ensemble a storage node is
+  M3  whenever that changes for a node, its ``placements`` is a number that was never given before
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class StorageNode(msgspec.Struct, frozen=True, array_like=True):
     collector: NodeId = NO_NODE
     assignment: int = 0
     """Counts the assignments of the whole repository, so that a node obeys the newest."""
+    placements: int = 0
+    """The last change of what it hosts, counted over all nodes and all their registrations."""
 
 
 class MetadataState(msgspec.Struct, frozen=True, array_like=True):
@@ -59,6 +62,7 @@ class MetadataState(msgspec.Struct, frozen=True, array_like=True):
     order: OrderState
     nodes: tuple[StorageNode, ...]
     assignments: int
+    placements: int
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -78,6 +82,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Streams whose ensemble, term or status is another now."""
     assigned: tuple[NodeId, ...]
     """Storage nodes that have another collector now, or none."""
+    placed: tuple[NodeId, ...]
+    """Storage nodes that host other streams now."""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -87,14 +93,16 @@ _decoder: Final = msgspec.msgpack.Decoder(MetadataState)
 class MetadataMachine:
     """Applies batches; ``apply`` is the only way to change it."""
 
-    __slots__ = ("_assignments", "_hosted", "_nodes", "_order")
+    __slots__ = ("_assignments", "_hosted", "_nodes", "_order", "_placed", "_placements")
 
     def __init__(self) -> None:
         self._order = OrderMachine()
         self._nodes: dict[NodeId, StorageNode] = {}
         # Dicts as ordered sets.
         self._hosted: dict[NodeId, dict[StreamId, None]] = {}
+        self._placed: dict[NodeId, None] = {}
         self._assignments = 0
+        self._placements = 0
 
     @classmethod
     def restore(cls, data: bytes) -> MetadataMachine:
@@ -110,16 +118,19 @@ class MetadataMachine:
         machine._nodes = {node.node: node for node in state.nodes}
         machine._hosted = {node.node: {} for node in state.nodes}
         machine._assignments = state.assignments
+        machine._placements = state.placements
         for stream in state.order.streams:
             if any(node not in machine._nodes for node in stream.ensemble):
                 raise CorruptData(f"M1: stream {stream.stream} lies on an unknown storage node")
-            machine._host(stream.stream, stream.ensemble)
+            for node in stream.ensemble:
+                machine._hosted[node][stream.stream] = None
         return machine
 
     def snapshot(self) -> bytes:
         """Return all of the state; equal for equal histories of batches."""
         nodes = tuple(self._nodes[node] for node in sorted(self._nodes))
-        return _encoder.encode(MetadataState(self._order.state, nodes, self._assignments))
+        state = MetadataState(self._order.state, nodes, self._assignments, self._placements)
+        return _encoder.encode(state)
 
     @property
     def order(self) -> OrderMachine:
@@ -170,7 +181,9 @@ class MetadataMachine:
                     answers.append(self._answer(command, changed, assigned))
                 case Assign():
                     assigned.extend(self._assign(command))
-        return Outcome(tuple(cuts), tuple(answers), tuple(changed), tuple(assigned))
+        placed = tuple(self._placed)
+        self._placed.clear()
+        return Outcome(tuple(cuts), tuple(answers), tuple(changed), tuple(assigned), placed)
 
     def _answer(
         self, request: Request, changed: list[StreamId], assigned: list[NodeId]
@@ -200,6 +213,7 @@ class MetadataMachine:
                 raise BadOption(f"a cluster has at most {limits.STORAGE_NODES_MAX} storage nodes")
             self._nodes[command.node] = StorageNode(command.node, command.address)
             self._hosted[command.node] = {}
+            self._count_placement(command.node)
         elif known.address != command.address:
             self._nodes[command.node] = msgspec.structs.replace(known, address=command.address)
 
@@ -230,18 +244,17 @@ class MetadataMachine:
                     self._check_registered(new.ensemble)
                 self._order.step(change)
                 for new in streams:
-                    self._host(new.stream, new.ensemble)
+                    self._place(new.stream, (), new.ensemble)
                 return map(_number, streams)
             case RemoveStream():
                 before = self._order.stream(change.stream).ensemble
                 self._order.step(change)
-                self._unhost(change.stream, before)
+                self._place(change.stream, before, ())
             case UpdateStream():
                 before = self._order.stream(change.stream).ensemble
                 self._check_registered(change.ensemble)
                 self._order.step(change)
-                self._unhost(change.stream, before)
-                self._host(change.stream, change.ensemble)
+                self._place(change.stream, before, change.ensemble)
         return (change.stream,)
 
     def _check_registered(self, ensemble: Iterable[NodeId]) -> None:
@@ -249,14 +262,24 @@ class MetadataMachine:
             if node not in self._nodes:
                 raise BadOption(f"M1: there is no storage node {node}; register it first")
 
-    def _host(self, stream: StreamId, ensemble: Iterable[NodeId]) -> None:
-        for node in ensemble:
-            self._hosted[node][stream] = None
-
-    def _unhost(self, stream: StreamId, ensemble: Iterable[NodeId]) -> None:
-        for node in ensemble:
+    def _place(
+        self, stream: StreamId, before: tuple[NodeId, ...], after: tuple[NodeId, ...]
+    ) -> None:
+        """Keep M2 and M3 when the ensemble of a stream changes."""
+        for node in before:
             check(stream in self._hosted[node], "M2: a replica was on no list")
-            del self._hosted[node][stream]
+            if node not in after:
+                del self._hosted[node][stream]
+                self._count_placement(node)
+        for node in after:
+            if node not in before:
+                self._hosted[node][stream] = None
+                self._count_placement(node)
+
+    def _count_placement(self, node: NodeId) -> None:
+        self._placements += 1
+        self._nodes[node] = msgspec.structs.replace(self._nodes[node], placements=self._placements)
+        self._placed[node] = None
 
 
 def _number(stream: NewStream) -> StreamId:

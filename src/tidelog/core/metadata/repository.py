@@ -28,7 +28,7 @@ from tidelog.core.metadata.collector import Collector
 from tidelog.core.metadata.commands import Batch, Change, Request, decode_batch, request_bytes
 from tidelog.core.metadata.delivery import Delivery
 from tidelog.core.metadata.machine import MetadataMachine
-from tidelog.core.metadata.messages import Collect, NodeReport, Share, ToStorage
+from tidelog.core.metadata.messages import NodeReport, Share, ToStorage
 from tidelog.core.metadata.proposing import Proposing, Unheeded
 from tidelog.core.metadata.waiting import Answer, Waiting
 from tidelog.core.order.commands import Report
@@ -178,7 +178,9 @@ class Repository:
         if node is None or node.collector != self._node or message.target != self._node:
             self._leave(Unheeded.NOT_ASSIGNED)
             return
-        self._to_storage.extend(self._delivery.reported(message.source, message.version))
+        self._to_storage.extend(self._delivery.reported(message))
+        if self._delivery.must_tell_placements(message.source):
+            self._ask((message.source,))
         for report in message.reports:
             if report.node != message.source or not self._machine.hosts(report.node, report.stream):
                 self._leave(Unheeded.NO_REPLICA)
@@ -243,6 +245,9 @@ class Repository:
             self._collector.streams_changed(frozenset(outcome.changed_streams))
         if outcome.assigned:
             self._adopt(outcome.assigned)
+        if outcome.placed:
+            mine = set(self.assigned)
+            self._ask(tuple(node for node in outcome.placed if node in mine))
 
     def _adopt(self, nodes: tuple[NodeId, ...]) -> None:
         """Act on another assignment of these nodes (R4)."""
@@ -255,7 +260,8 @@ class Repository:
 
     def _ask(self, nodes: tuple[NodeId, ...]) -> None:
         known = self._machine.nodes
-        self._to_storage.extend(Collect(self._node, node, known[node].assignment) for node in nodes)
+        for node in nodes:
+            self._to_storage.append(self._delivery.collect(node, known[node].assignment))
 
     def _install(self, snapshot: Snapshot) -> None:
         before = self.assigned

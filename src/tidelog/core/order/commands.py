@@ -65,7 +65,7 @@ class UpdateStream(msgspec.Struct, frozen=True, tag=4, array_like=True, gc=False
     """The operator's write, if ``revision`` is the current one; the next one is 1 higher.
 
     From a new term on, reports of older terms are void.  ``leader`` and ``plan`` mean nothing to
-    the order.
+    the order.  ``joining_versions``: the highest cuts that joining nodes say to know.
     """
 
     stream: StreamId
@@ -75,6 +75,7 @@ class UpdateStream(msgspec.Struct, frozen=True, tag=4, array_like=True, gc=False
     leader: NodeId
     status: StreamStatus
     plan: bytes
+    joining_versions: tuple[tuple[NodeId, Version], ...] = ()
 
 
 class Report(msgspec.Struct, frozen=True, tag=5, array_like=True, gc=False):

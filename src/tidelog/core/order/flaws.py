@@ -6,7 +6,8 @@ Invariants of an ``OrderState`` (``flaw_in_state`` names the first that is broke
       its GLSNs are dense and unique
   S3  no stream or replica knows a version above the state's; a stream with ordered entries has one
   S4  a stream's own last GLSN lies between its own length and the topic's high watermark
-  S5  a stream has replicas, sorted by node
+  S5  a stream has replicas, sorted by node, and no more departed nodes than the limit allows, none
+      of them in its ensemble
   S6  the kept cuts are sound, follow one another, and end at the state's version and at the
       topics' high watermarks
   S7  the kept commits of a stream follow one another and end where its ordered part ends
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
+from tidelog import limits
 from tidelog.core.order.commands import CutDecided, StreamCommit, VersionedCommit
 from tidelog.core.order.decide import flaw_in_shape
 from tidelog.core.order.state import NO_LLSN, OrderState, StreamHistory, StreamOrder, TopicOrder
@@ -111,6 +113,12 @@ def _flaw_in_replicas(order: StreamOrder, version: Version) -> str | None:
         return f"S5: stream {order.stream} has no replica, or one on no node"
     if any(a.node >= b.node for a, b in pairwise(order.replicas)):
         return f"S5: the replicas of stream {order.stream} are out of order"
+    if (
+        any(a >= b for a, b in pairwise(order.departed))
+        or any(node <= NO_NODE or node in order.ensemble for node in order.departed)
+        or len(order.departed) > limits.ENSEMBLE_DEPARTED_MAX
+    ):
+        return f"S5: {order.departed} cannot have left stream {order.stream}"
     for replica in order.replicas:
         if not NO_VERSION <= replica.version <= version or replica.end < NO_LLSN:
             return f"S3: the replica of stream {order.stream} on {replica.node} is out of range"

@@ -8,7 +8,7 @@ limits allow.  So a dead replica holds nothing for long, and no cut is lost that
 Invariants:
   H1  the kept cuts are the latest ones, without a gap
   H2  the kept commits of a stream are its latest ones, without a gap: all that are in the kept
-      cuts, and all that a majority of its ensemble does not know
+      cuts, and all that a majority of its ensemble did not know when the cuts were trimmed
   H3  after a cut, the oldest kept one is missed by a replica in sync; no limit is exceeded
   H4  for every kept cut it is known how many replicas in sync have it as the first they miss
 """
@@ -85,6 +85,11 @@ class History:
             return order.llsn_end
         missed = self._first_missed(order, known)
         return None if missed is None else missed.commit.llsn_begin
+
+    def forgotten(self, order: StreamOrder) -> Version:
+        """The last commit of a stream that is no longer kept: only replicas know it."""
+        run = self._runs.get(order.stream)
+        return order.version if run is None else run.forgotten
 
     def is_backlogged(self, order: StreamOrder) -> bool:
         """Whether a majority has so much of a stream still to apply that it must wait (H2)."""

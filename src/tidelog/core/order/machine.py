@@ -10,6 +10,7 @@ Invariants:
   O3  no entry is ordered twice: ordered ends and the version never go back
   O4  a new term voids what was reported in the old one, for the new leader may not have it
   O5  a stream's metadata is written only by who has seen its latest revision
+  O6  an ensemble changes only if more of its new replicas know the forgotten cuts than may fail
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ from tidelog.core.order.flaws import flaw_in_state
 from tidelog.core.order.history import History
 from tidelog.core.order.quorum import durable_end
 from tidelog.core.order.refusals import (
+    refuse_forgetting,
     refuse_revision,
     refuse_streams,
     refuse_topic,
     refuse_update,
 )
-from tidelog.core.order.reports import Ignored, replicas_after, weigh
+from tidelog.core.order.reports import Ignored, departed_after, replicas_after, weigh
 from tidelog.core.order.state import (
     NO_STREAM,
     OrderState,
@@ -330,6 +332,7 @@ class OrderMachine:
                 order.status,
                 order.leader,
                 order.plan,
+                order.departed,
             )
             if topic.high_watermark != commit.high_watermark:
                 self._topics[commit.topic] = replace(topic, high_watermark=commit.high_watermark)
@@ -376,7 +379,8 @@ class OrderMachine:
 
     def _on_update_stream(self, command: UpdateStream) -> None:
         order = self.stream(command.stream)
-        refuse_update(command, order)
+        refuse_update(command, order, self._version)
+        refuse_forgetting(command, order, self._history.forgotten(order))
         for replica in order.replicas:
             self._history.release(order, replica, self._version)
         changed = replace(
@@ -387,6 +391,7 @@ class OrderMachine:
             status=command.status,
             leader=command.leader,
             plan=command.plan,
+            departed=departed_after(command, order),
         )
         for replica in changed.replicas:
             self._history.hold(changed, replica, self._version)

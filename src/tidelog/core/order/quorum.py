@@ -21,6 +21,12 @@ def applied_version(replicas: Sequence[ReplicaOrder]) -> Version:
     return versions[_lowest_of_majority(len(versions))]
 
 
+def surviving_version(replicas: Sequence[ReplicaOrder]) -> Version:
+    """The highest cut that more replicas know than may fail while a majority is left."""
+    versions = sorted([replica.version for replica in replicas])
+    return versions[len(versions) // 2]
+
+
 def _lowest_of_majority(count: int) -> int:
     """Which of ``count`` ascending values is the lowest of the highest ``count // 2 + 1``."""
     return (count - 1) // 2

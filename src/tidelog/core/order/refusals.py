@@ -10,9 +10,11 @@ from itertools import pairwise
 
 from tidelog import limits
 from tidelog.core.order.commands import CreateTopic, NewStream, UpdateStream
+from tidelog.core.order.quorum import surviving_version
+from tidelog.core.order.reports import departed_after, replicas_after
 from tidelog.core.order.state import StreamOrder, TopicOrder
-from tidelog.errors import BadOption, RevisionConflict, TopicExists
-from tidelog.types import NO_NODE, NodeId, Revision, StreamId, TopicId
+from tidelog.errors import BadOption, ReplicasBehind, RevisionConflict, TopicExists
+from tidelog.types import NO_NODE, NO_VERSION, NodeId, Revision, StreamId, TopicId, Version
 
 
 def refuse_topic(
@@ -63,13 +65,14 @@ def refuse_revision(order: StreamOrder, revision: Revision) -> None:
         )
 
 
-def refuse_update(command: UpdateStream, order: StreamOrder) -> None:
+def refuse_update(command: UpdateStream, order: StreamOrder, latest: Version) -> None:
     refuse_revision(order, command.revision)
     if command.term < order.term:
         raise BadOption(f"stream {order.stream} is in term {order.term}: {command.term} has passed")
     refuse_number(command.term)
     refuse_ensemble(command.ensemble)
     refuse_joining(command, order)
+    refuse_versions(command, latest)
     if not NO_NODE <= command.leader < limits.ORDER_NUMBER_END:
         raise BadOption(f"{command.leader} is no node")
     if len(command.plan) > limits.STREAM_PLAN_BYTES_MAX:
@@ -78,9 +81,36 @@ def refuse_update(command: UpdateStream, order: StreamOrder) -> None:
 
 def refuse_joining(command: UpdateStream, order: StreamOrder) -> None:
     """A replica that left and comes back is another one: its old reports must be void by then."""
-    joining = [node for node in command.ensemble if node not in order.ensemble]
-    if joining and command.term == order.term:
-        raise BadOption(f"node {joining[0]} joins stream {order.stream} with a new term only")
+    returning = [node for node in command.ensemble if node in order.departed]
+    if returning and command.term == order.term:
+        raise BadOption(
+            f"node {returning[0]} left stream {order.stream} in term {order.term};"
+            " it comes back with a new term only"
+        )
+    if len(departed_after(command, order)) > limits.ENSEMBLE_DEPARTED_MAX:
+        raise BadOption(
+            f"at most {limits.ENSEMBLE_DEPARTED_MAX} nodes leave stream {order.stream} in one term;"
+            " begin a new one"
+        )
+
+
+def refuse_versions(command: UpdateStream, latest: Version) -> None:
+    """What is said of joining nodes is bounded, and no cut is known before it is decided."""
+    if len(command.joining_versions) > limits.ENSEMBLE_NODES_MAX:
+        raise BadOption(f"at most {limits.ENSEMBLE_NODES_MAX} nodes join an ensemble")
+    for node, version in command.joining_versions:
+        if not NO_VERSION <= version <= latest:
+            raise BadOption(f"node {node} cannot know version {version}: the last is {latest}")
+
+
+def refuse_forgetting(command: UpdateStream, order: StreamOrder, forgotten: Version) -> None:
+    """Cuts that are no longer kept must outlive any minority of a new ensemble (O6)."""
+    surviving = surviving_version(replicas_after(command, order))
+    if surviving < forgotten and command.ensemble != order.ensemble:
+        raise ReplicasBehind(
+            f"enough replicas know the cuts up to {surviving}, but those up to {forgotten} are"
+            " no longer kept: wait until one more has caught up"
+        )
 
 
 def refuse_ensemble(ensemble: Sequence[NodeId]) -> None:

@@ -101,11 +101,20 @@ def _updated(report: Report, replica: ReplicaOrder) -> ReplicaOrder:
 
 def replicas_after(command: UpdateStream, order: StreamOrder) -> tuple[ReplicaOrder, ...]:
     """Who stays keeps what is known of it; what it said in an older term is void (R1)."""
-    known = {replica.node: replica for replica in order.replicas}
+    known = {node: ReplicaOrder(node, version) for node, version in command.joining_versions}
+    known |= {replica.node: replica for replica in order.replicas}
     replicas = [known.get(node) or ReplicaOrder(node) for node in command.ensemble]
     if command.term > order.term:
         replicas = [void_report(replica) for replica in replicas]
     return tuple(replicas)
+
+
+def departed_after(command: UpdateStream, order: StreamOrder) -> tuple[NodeId, ...]:
+    """Who left since the term began, and may have reports of it on their way; sorted."""
+    if command.term > order.term:
+        return ()
+    leaving = [node for node in order.ensemble if node not in command.ensemble]
+    return tuple(sorted((*order.departed, *leaving)))
 
 
 def void_report(replica: ReplicaOrder) -> ReplicaOrder:

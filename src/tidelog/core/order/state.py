@@ -62,7 +62,8 @@ class StreamOrder(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How far one stream is ordered, and what the operator wrote about it.
 
     ``version`` is the last cut that ordered entries of it, ``glsn_end`` its own last GLSN + 1,
-    ``llsn_end`` its next LLSN to be ordered; ``replicas`` are its ensemble, sorted by node.
+    ``llsn_end`` its next LLSN to be ordered; ``replicas`` are its ensemble, sorted by node, and
+    ``departed`` the nodes that left it since its term began.
     """
 
     topic: TopicId
@@ -76,6 +77,7 @@ class StreamOrder(msgspec.Struct, frozen=True, array_like=True, gc=False):
     status: StreamStatus = StreamStatus.RUNNING
     leader: NodeId = NO_NODE
     plan: bytes = b""
+    departed: tuple[NodeId, ...] = ()
 
     @property
     def ensemble(self) -> tuple[NodeId, ...]:

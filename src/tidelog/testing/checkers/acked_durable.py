@@ -6,15 +6,14 @@ White box: no crash has to come at the right time to show that a node counted to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from tidelog.core.order.commands import Quorum, StreamCommit
 from tidelog.core.raft.entries import Index
 from tidelog.testing.shadow_log import ShadowLog
-from tidelog.testing.storage_messages import Record
 from tidelog.testing.violation import Violation
-from tidelog.types import NodeId
+from tidelog.types import NodeId, Term
 
 NAME: Final = "acked_durable"
 
@@ -37,14 +36,15 @@ def check_committed_durable(
 
 
 def check_ordered_durable(
-    commit: StreamCommit, last: Sequence[Record | None], quorum: Quorum
+    commit: StreamCommit, terms: Mapping[NodeId, Term | None], quorum: Quorum, forgiven: int
 ) -> None:
     """Check what a cut orders against the disks of the ensemble.
 
-    ``last``: the durable record at the end of the commit on each replica, None if it has none.
-    The same record there is the same past, as in Raft.
+    ``terms``: of the durable entry at the end of the commit on each replica; None if it has none.
+    The same id there is the same past.  ``forgiven``: so many of those without it lost their disk.
     """
-    holders = max(Counter(record for record in last if record is not None).values(), default=0)
-    needed = len(last) if quorum is Quorum.ALL else len(last) // 2 + 1
+    count = Counter(term for term in terms.values() if term is not None)
+    holders = max(count.values(), default=0) + forgiven
+    needed = len(terms) if quorum is Quorum.ALL else len(terms) // 2 + 1
     if holders < needed:
-        raise Violation(NAME, f"{commit} is ordered, the disks of its ensemble end with {last}")
+        raise Violation(NAME, f"{commit} is ordered, the disks end with the terms {terms}")

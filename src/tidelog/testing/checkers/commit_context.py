@@ -1,50 +1,51 @@
-"""A replica's commits abut, also after a crash: each begins where the one before it ended."""
+"""A replica's commit context is what the cuts up to its version have made of the stream.
+
+White box: all cuts are known to the reference.  It holds also after a crash, for the context is
+stored with what it orders.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final
 
-from tidelog.core.order.commands import VersionedCommit
-from tidelog.testing.storage_replica import Replica
+from tidelog.core.order.commands import CutDecided
+from tidelog.core.replica.commit_context import CommitContext
+from tidelog.testing.stream_image import StreamImage
 from tidelog.testing.violation import Violation
+from tidelog.types import FIRST_GLSN, FIRST_LLSN, Glsn, Llsn, NodeId, StreamId, Version
 
 NAME: Final = "commit_context"
 
 
 class CommitContexts:
-    """Checks every replica when it applies a commit and when it recovers."""
+    """Where every cut ended every stream."""
 
-    __slots__ = ()
+    __slots__ = ("_ends", "_versions")
 
-    def on_applied(self, replica: Replica, versioned: VersionedCommit) -> None:
-        """Check a commit that was just applied."""
-        before = replica.commits[-2] if len(replica.commits) > 1 else None
-        self._check_abuts(replica, before, versioned)
-        if versioned.commit.llsn_end - 1 > replica.synced_records:
+    def __init__(self) -> None:
+        self._versions: dict[StreamId, list[Version]] = {}
+        self._ends: dict[StreamId, list[tuple[Llsn, Glsn]]] = {}
+
+    def on_cut(self, cut: CutDecided) -> None:
+        """Note a cut when it is decided."""
+        for commit in cut.commits:
+            self._versions.setdefault(commit.stream, []).append(cut.version)
+            ends = (commit.llsn_end, commit.glsn_end)
+            self._ends.setdefault(commit.stream, []).append(ends)
+
+    def on_context(self, node: NodeId, stream: StreamId, context: CommitContext) -> None:
+        """Check a context that a replica writes."""
+        count = bisect_right(self._versions.get(stream, []), context.version)
+        due = self._ends[stream][count - 1] if count else (FIRST_LLSN, FIRST_GLSN)
+        if due != (context.llsn_end, context.glsn_end):
             raise Violation(
-                NAME,
-                f"node {replica.node} orders stream {replica.stream} up to"
-                f" {versioned.commit.llsn_end}, of which {replica.synced_records} are durable",
+                NAME, f"node {node}, stream {stream}: {context}, but that version ends at {due}"
             )
 
-    def on_recovery(self, replica: Replica) -> None:
+    def on_recovery(self, node: NodeId, stream: StreamId, image: StreamImage) -> None:
         """Check what a crash left."""
-        before: VersionedCommit | None = None
-        for versioned in replica.commits:
-            self._check_abuts(replica, before, versioned)
-            before = versioned
-        if replica.ordered > len(replica.records):
-            raise Violation(
-                NAME, f"node {replica.node} lost ordered records of stream {replica.stream}"
-            )
-
-    def _check_abuts(
-        self, replica: Replica, before: VersionedCommit | None, after: VersionedCommit
-    ) -> None:
-        llsn = 1 if before is None else before.commit.llsn_end
-        version = 0 if before is None else before.version
-        if after.commit.llsn_begin != llsn or after.version <= version:
-            raise Violation(
-                NAME,
-                f"node {replica.node}, stream {replica.stream}: {after} comes after {before}",
-            )
+        self.on_context(node, stream, image.context)
+        is_complete = image.hard_state is not None and image.hard_state.is_complete
+        if is_complete and not image.first <= image.context.llsn_end <= image.end:
+            raise Violation(NAME, f"node {node} lost ordered entries of stream {stream}")

@@ -1,11 +1,11 @@
-"""A GLSN names one record, on every replica and for ever."""
+"""A GLSN names one entry, on every replica and for ever."""
 
 from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from tidelog.core.order.commands import StreamCommit
-from tidelog.testing.storage_messages import Record
+from tidelog.core.replica.entries import Batch, GlsnRun
+from tidelog.testing.stream_image import StreamImage
 from tidelog.testing.violation import Violation
 from tidelog.types import NodeId, StreamId, TopicId
 
@@ -17,20 +17,41 @@ Place: TypeAlias = tuple[StreamId, int]
 class OneValuePerGlsn:
     """What every GLSN was first seen to name."""
 
-    __slots__ = ("_named",)
+    __slots__ = ("_named", "_places")
 
     def __init__(self) -> None:
-        self._named: dict[tuple[TopicId, int], tuple[Place, Record]] = {}
+        self._places: dict[tuple[TopicId, int], Place] = {}
+        self._named: dict[Place, Batch] = {}
 
-    def on_applied(self, node: NodeId, commit: StreamCommit, records: list[Record]) -> None:
-        """Check the records that a replica gives GLSNs to; ``records`` are all that it has."""
-        for place in range(commit.length):
-            llsn, glsn = commit.llsn_begin + place, commit.glsn_begin + place
-            named = ((commit.stream, llsn), records[llsn - 1])
-            known = self._named.setdefault((commit.topic, glsn), named)
-            if known != named:
-                raise Violation(
-                    NAME,
-                    f"GLSN {glsn} of topic {commit.topic} is {named[1]} at {named[0]} on node"
-                    f" {node}, elsewhere it is {known[1]} at {known[0]}",
-                )
+    def on_ordered(
+        self,
+        node: NodeId,
+        topic: TopicId,
+        stream: StreamId,
+        runs: tuple[GlsnRun, ...],
+        image: StreamImage,
+    ) -> None:
+        """Check the entries that a replica gives GLSNs to; ``image`` has them, unless dead."""
+        for run in runs:
+            for offset in range(run.length):
+                self._check(node, topic, run.glsn_begin + offset, (stream, run.llsn_begin + offset))
+            for batch in image.batches_between(run.llsn_begin, run.llsn_end):
+                for llsn in range(
+                    max(batch.llsn_begin, run.llsn_begin), min(batch.llsn_end, run.llsn_end)
+                ):
+                    self._check_value(node, (stream, llsn), batch)
+
+    def _check(self, node: NodeId, topic: TopicId, glsn: int, place: Place) -> None:
+        known = self._places.setdefault((topic, glsn), place)
+        if known != place:
+            raise Violation(
+                NAME,
+                f"GLSN {glsn} of topic {topic} is at {place} on node {node}, elsewhere at {known}",
+            )
+
+    def _check_value(self, node: NodeId, place: Place, batch: Batch) -> None:
+        known = self._named.setdefault(place, batch)
+        if known != batch:
+            raise Violation(
+                NAME, f"{place} is ordered as {batch} on node {node}, elsewhere as {known}"
+            )

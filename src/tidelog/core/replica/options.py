@@ -1,0 +1,92 @@
+"""How a replica is tuned, what it answers to its host and what it ignores.  No state."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from tidelog import limits
+from tidelog.errors import BadOption
+from tidelog.types import Llsn
+
+
+class Ignored(Enum):
+    """Why a message, or a cut, was left without effect."""
+
+    WRONG_TARGET = "it is for another replica"
+    NONSENSE = "no sound node says this"
+    LATE = "what it answers is over"
+    SECOND_LEADER = "its terms have another leader"
+    UNKNOWN_SENDER = "it answers, but there is no cursor for it"
+    PRESENT_REIGN = "entries of the present reign would be cut"
+    CONTRADICTION = "it does not continue what is known"
+    KNOWN_CUT = "the cut is known already"
+    NOT_WANTED = "nothing was missing"
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """Where an append went; ``is_repeated`` if it went there before."""
+
+    llsn_begin: Llsn
+    count: int
+    is_repeated: bool
+
+
+class CursorKind(Enum):
+    """How a leader serves one follower."""
+
+    ATTACHED = "attached"
+    TRUNCATING = "truncating"
+    SYNCHRONISING = "synchronising"
+    LEAVING = "leaving"
+
+
+class CursorStatus(msgspec.Struct, frozen=True, gc=False):
+    """A follow cursor, as it stands; both places are LLSNs, included."""
+
+    kind: CursorKind
+    pushed: Llsn
+    confirmed: Llsn
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it counts for the commit index."""
+        return self.kind is CursorKind.ATTACHED
+
+
+class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Times are in ticks, sizes in bytes; the rest are counts."""
+
+    heartbeat_ticks: int = 2
+    """How often a leader tells its commit index when there is nothing else to tell."""
+    resend_ticks: int = 4
+    """What was not answered for so long is sent again."""
+    message_bytes_max: int = limits.PAGE_BYTES
+    """What one message holds, unless one batch is larger."""
+    inflight_bytes_max: int = 16 * limits.MIB
+    """What may be on its way to one follower before its answers are awaited."""
+    recent_bytes_max: int = 8 * limits.MIB
+    """Batches kept in memory for followers; older ones are read from the store."""
+    pending_cuts_max: int = limits.ORDER_HISTORY_CUTS_MAX
+    """Cuts that may wait for their entries; with more, the replica asks its leader instead."""
+
+    def __post_init__(self) -> None:
+        for name, limit in BOUNDS.items():
+            if not 1 <= getattr(self, name) <= limit:
+                raise BadOption(f"{name} is between 1 and {limit}")
+        # Cuts that no majority knows yet can be had from nobody again.
+        if self.pending_cuts_max <= limits.ORDER_UNAPPLIED_CUTS_MAX:
+            raise BadOption(f"pending_cuts_max is above {limits.ORDER_UNAPPLIED_CUTS_MAX}")
+
+
+TICKS_MAX = 1_000
+
+BOUNDS = {
+    "heartbeat_ticks": TICKS_MAX,
+    "resend_ticks": TICKS_MAX,
+    "message_bytes_max": limits.ATTACHMENT_BYTES_MAX - limits.BATCH_BODY_BYTES_MAX,
+    "inflight_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
+    "recent_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
+    "pending_cuts_max": limits.ORDER_HISTORY_CUTS_MAX,
+}
