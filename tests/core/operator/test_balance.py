@@ -51,6 +51,29 @@ def test_a_member_that_is_dead_for_long_is_swapped_for_a_spare_node() -> None:
     assert cluster.node(4).log == cluster.leader.log
 
 
+def test_a_dead_member_that_its_leader_still_counts_on_is_replaced() -> None:
+    """Nobody tells a leader that has nothing to send that its follower is gone."""
+    cluster = Cluster(spare=(4,))
+    cluster.steady()
+    cluster.append(3)
+    cluster.run(2)
+    cluster.node(3).is_up = False
+    cluster.run(QUICK.replace_ticks + 20)
+    assert cluster.row.ensemble == (1, 2, 4)
+
+
+def test_a_dead_follower_is_no_part_of_the_majority_that_a_replacement_needs() -> None:
+    """Two of the three are dead, and their leader counts on both: nobody may leave."""
+    cluster = Cluster(spare=(4,))
+    cluster.steady()
+    cluster.append(3)
+    cluster.run(2)
+    for node in (2, 3):
+        cluster.node(node).is_up = False
+    cluster.run(QUICK.replace_ticks + 100)
+    assert cluster.row.ensemble == (1, 2, 3)
+
+
 def test_a_member_that_comes_back_in_time_stays() -> None:
     cluster = broken()
     cluster.node(3).is_up = True
