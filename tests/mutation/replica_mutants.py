@@ -359,6 +359,11 @@ MUTANTS: Final = (
         reconfigurations.test_a_contraction_waits_for_what_an_older_reign_may_have_committed,
     ),
     StoryMutant(
+        "a contraction counts on members that may be dead",
+        instead(Leading, "is_followed_in", yes),
+        reconfigurations.test_a_contraction_waits_until_a_quorum_of_the_rest_was_heard_of_since_it_began,
+    ),
+    StoryMutant(
         "two changes at a time",
         instead(Changing, "_is_busy", no),
         reconfigurations.test_one_change_at_a_time,

@@ -21,4 +21,6 @@ PINNED: Final = (
     (Kind.CLUSTER, 206, "a late word of an operator made a follower cut what it had acknowledged"),
     (Kind.CLUSTER, 397, "the same, by the word of a follower that was filled up meanwhile"),
     (Kind.CLUSTER, 25, "a dead follower was never replaced, since its cursor was attached"),
+    (Kind.CLUSTER, 304, "a stream was left with one living member of two by a contraction"),
+    (Kind.CLUSTER, 902, "the reports after an election came when the cluster was called idle"),
 )

@@ -6,7 +6,7 @@ Invariants:
   G3  a removed node's confirmations end to count when it is prepared; a new node's begin to count
       when it is committed
   G4  a contraction is committed only if all up to the commit index, and all that older reigns
-      left, is on a write quorum without the old node
+      left, is on a write quorum without the old node that was heard of since it was prepared
 """
 
 from __future__ import annotations
@@ -146,8 +146,11 @@ class Changing:
         """Whether the ensemble without the old node keeps all that may be committed (G4)."""
         if change.kind is not ChangeKind.CONTRACT:
             return True
-        kept = self._leading.quorum_place(self._final_ensemble(change))
-        return kept >= max(self._state.commit, self._leading.inherited)
+        final = self._final_ensemble(change)
+        kept = self._leading.quorum_place(final)
+        is_kept = kept >= max(self._state.commit, self._leading.inherited)
+        # Who is dead by now may have confirmed everything: without them nobody could be elected.
+        return is_kept and self._leading.is_followed_in(change.term, final)
 
     def _final_ensemble(self, change: Change) -> tuple[NodeId, ...]:
         stay = [node for node in self._leading.ensemble if node != change.old]

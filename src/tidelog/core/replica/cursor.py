@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tidelog.core.replica.entries import NO_ENTRY, Batch, EntryId
 from tidelog.core.replica.log import NO_LLSN, weight
 from tidelog.core.replica.options import CursorKind, CursorStatus, ReplicaOptions
-from tidelog.types import Llsn
+from tidelog.types import Llsn, Term
 
 
 class Cursor:
@@ -29,6 +29,7 @@ class Cursor:
         "commit_told",
         "confirmed",
         "cut",
+        "heard_in",
         "is_asked",
         "previous",
         "pushed",
@@ -43,6 +44,8 @@ class Cursor:
         self._waited_ticks = 0
         self.confirmed = NO_LLSN
         """The follower has all up to here, durable and equal to the leader's log."""
+        self.heard_in = Term(0)
+        """The last term in which it acknowledged anything."""
         self.pushed = NO_LLSN
         self.previous = NO_ENTRY
         """What the last message was to follow."""

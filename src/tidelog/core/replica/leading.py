@@ -232,6 +232,7 @@ class Leading:
             self._state.ignore(Ignored.NONSENSE)
         else:
             self.due = True
+            cursor.heard_in = max(cursor.heard_in, response.term)
             if cursor.acknowledge(response.confirmed):
                 self.advance_commit()
 
@@ -277,6 +278,12 @@ class Leading:
         """Return up to where a write quorum of an ensemble surely has the log."""
         places = sorted([self._confirmed_by(node) for node in ensemble], reverse=True)
         return places[quorum_size(self.quorum, len(ensemble)) - 1]
+
+    def is_followed_in(self, term: Term, ensemble: tuple[NodeId, ...]) -> bool:
+        """Whether a write quorum of an ensemble was heard of in this term."""
+        heard = [one for one, cursor in self.cursors.items() if cursor.heard_in >= term]
+        alive = [one for one in ensemble if one == self._state.node or one in heard]
+        return len(alive) >= quorum_size(self.quorum, len(ensemble))
 
     def _confirmed_by(self, node: NodeId) -> Llsn:
         """How much of the log a member surely has; of our own only what is durable (E3)."""

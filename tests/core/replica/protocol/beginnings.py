@@ -22,6 +22,7 @@ def a_group(
 def commit(group: Group, kind: ChangeKind, *, old: int = 0, new: int = 0) -> bool:
     """Go through a whole change up to the commit request; say whether it was done."""
     prepared = group.prepare(kind, old=old, new=new)
+    group.deliver()
     head = group.synchronise(new, prepared) if new else NO_ENTRY
     request = group.commit_request(kind, head, old=old, new=new)
     return group.answer(request, CommitResponse).is_done

@@ -74,6 +74,7 @@ def test_v3_completing_a_reconfiguration_is_compare_and_set() -> None:
     group.elect(1, 2, 3, 4)
     group.deliver()
     group.prepare(ChangeKind.CONTRACT, old=4)
+    group.deliver()
     read_by_first = group.row
     answer = group.answer(
         group.commit_request(ChangeKind.CONTRACT, entry(0, 0), old=4), CommitResponse
@@ -127,6 +128,7 @@ def test_v4_a_contraction_needs_no_new_traffic() -> None:
     group.append(1, b"x")
     group.deliver()
     group.prepare(ChangeKind.CONTRACT, old=4)
+    group.deliver()
     request = group.commit_request(ChangeKind.CONTRACT, entry(0, 0), old=4)
     assert group.answer(request, CommitResponse).is_done
 
@@ -141,6 +143,7 @@ def test_v4_a_contraction_goes_on_when_the_smaller_quorum_commits_more() -> None
     group.deliver()
     assert group[1].commit_index < llsn
     group.prepare(ChangeKind.CONTRACT, old=4)
+    group.deliver()
     request = group.commit_request(ChangeKind.CONTRACT, entry(0, 0), old=4)
     assert group.answer(request, CommitResponse).is_done
     assert group[1].commit_index == llsn

@@ -307,6 +307,19 @@ def test_a_contraction_waits_for_what_an_older_reign_may_have_committed() -> Non
     assert group.answer(request, CommitResponse).is_done
 
 
+def test_a_contraction_waits_until_a_quorum_of_the_rest_was_heard_of_since_it_began() -> None:
+    """Node 2 has everything, but it is dead: {1, 2} could never elect anybody."""
+    group = a_group(b"x")
+    group.crash(2)
+    group.prepare(CONTRACT, old=3)
+    group.deliver()
+    request = group.commit_request(CONTRACT, NO_ENTRY, old=3)
+    assert not group.answer(request, CommitResponse).is_done
+    group.restart(2)
+    group.pass_time(30)
+    assert group.answer(request, CommitResponse).is_done
+
+
 def test_the_removed_nodes_acknowledgements_count_no_more() -> None:
     group = a_group(b"x")
     commit(group, SWAP, old=3, new=9)
