@@ -270,7 +270,7 @@ def test_the_ways_of_a_reconfiguration_are_told_apart() -> None:
     dropped = following(
         prepare, term=Term(5), leader=NO_NODE, plan=encode_plan(StreamPlan(Status.ELECTION))
     )
-    assert Rare.CHANGE_STALLED_IN_PREPARE in counted(OLD, prepare, dropped)
+    assert Rare.SWAP_STALLED_IN_PREPARE in counted(OLD, prepare, dropped)
     election = following(
         commit,
         term=Term(5),
@@ -279,6 +279,6 @@ def test_the_ways_of_a_reconfiguration_are_told_apart() -> None:
     )
     elected = following(election, replicas=swapped, leader=B, plan=steady)
     counts = counted(OLD, prepare, commit, election, elected)
-    assert Rare.CHANGE_STALLED_IN_COMMIT in counts
-    assert Rare.CHANGE_RESOLVED_BY_ELECTION in counts
+    assert Rare.SWAP_STALLED_IN_COMMIT in counts
+    assert Rare.SWAP_RESOLVED_BY_ELECTION in counts
     assert Rare.SWAP_COMPLETED not in counts

@@ -65,9 +65,15 @@ class Rare(Enum):
     EXPANSION_COMPLETED = "expansions completed"
     CONTRACTION_COMPLETED = "contractions completed"
     CHANGE_ABORTED = "reconfigurations aborted"
-    CHANGE_STALLED_IN_PREPARE = "reconfigurations dropped in prepare by an election"
-    CHANGE_STALLED_IN_COMMIT = "elections during a reconfiguration in commit"
-    CHANGE_RESOLVED_BY_ELECTION = "reconfigurations completed or rolled back by an election"
+    SWAP_STALLED_IN_PREPARE = "swaps dropped in prepare by an election"
+    EXPANSION_STALLED_IN_PREPARE = "expansions dropped in prepare by an election"
+    CONTRACTION_STALLED_IN_PREPARE = "contractions dropped in prepare by an election"
+    SWAP_STALLED_IN_COMMIT = "elections during a swap in commit"
+    EXPANSION_STALLED_IN_COMMIT = "elections during an expansion in commit"
+    CONTRACTION_STALLED_IN_COMMIT = "elections during a contraction in commit"
+    SWAP_RESOLVED_BY_ELECTION = "swaps completed by an election"
+    EXPANSION_RESOLVED_BY_ELECTION = "expansions completed by an election"
+    CONTRACTION_RESOLVED_BY_ELECTION = "contractions rolled back by an election"
     ENSEMBLE_CHANGED = "ensembles changed"
     COLLECTOR_TAKEN_OVER = "storage nodes taken over from a dead metadata node"
     UPDATE_CONFLICTED = "changes refused since another one came first"
@@ -78,11 +84,18 @@ RARELY = frozenset(
     (
         Rare.TRUNCATION_LOOPED,
         Rare.CHANGE_ABORTED,
-        Rare.CHANGE_STALLED_IN_COMMIT,
-        Rare.CHANGE_RESOLVED_BY_ELECTION,
+        Rare.SWAP_STALLED_IN_PREPARE,
+        Rare.EXPANSION_STALLED_IN_PREPARE,
+        Rare.CONTRACTION_STALLED_IN_PREPARE,
+        Rare.SWAP_STALLED_IN_COMMIT,
+        Rare.EXPANSION_STALLED_IN_COMMIT,
+        Rare.CONTRACTION_STALLED_IN_COMMIT,
+        Rare.SWAP_RESOLVED_BY_ELECTION,
+        Rare.EXPANSION_RESOLVED_BY_ELECTION,
+        Rare.CONTRACTION_RESOLVED_BY_ELECTION,
     )
 )
-"""What only hundreds of seeds are sure to meet."""
+"""What only thousands of seeds are sure to meet."""
 CLUSTER_ONLY = tuple(Rare)[tuple(Rare).index(Rare.CUT_DECIDED) :]
 
 

@@ -17,6 +17,21 @@ COMPLETED: Final = {
     ChangeKind.EXPAND: Rare.EXPANSION_COMPLETED,
     ChangeKind.CONTRACT: Rare.CONTRACTION_COMPLETED,
 }
+STALLED_IN_PREPARE: Final = {
+    ChangeKind.SWAP: Rare.SWAP_STALLED_IN_PREPARE,
+    ChangeKind.EXPAND: Rare.EXPANSION_STALLED_IN_PREPARE,
+    ChangeKind.CONTRACT: Rare.CONTRACTION_STALLED_IN_PREPARE,
+}
+STALLED_IN_COMMIT: Final = {
+    ChangeKind.SWAP: Rare.SWAP_STALLED_IN_COMMIT,
+    ChangeKind.EXPAND: Rare.EXPANSION_STALLED_IN_COMMIT,
+    ChangeKind.CONTRACT: Rare.CONTRACTION_STALLED_IN_COMMIT,
+}
+RESOLVED: Final = {
+    ChangeKind.SWAP: Rare.SWAP_RESOLVED_BY_ELECTION,
+    ChangeKind.EXPAND: Rare.EXPANSION_RESOLVED_BY_ELECTION,
+    ChangeKind.CONTRACT: Rare.CONTRACTION_RESOLVED_BY_ELECTION,
+}
 
 
 class Rows:
@@ -52,12 +67,12 @@ class Rows:
         change = old.change
         if change is None or new.change == change:
             if change is not None and new.status is not old.status:
-                self._sometimes.count(Rare.CHANGE_STALLED_IN_COMMIT)
+                self._sometimes.count(STALLED_IN_COMMIT[change.kind])
             return
         if new.change is not None:
             return  # From prepare to commit.
         if new.status is Status.ELECTION:
-            self._sometimes.count(Rare.CHANGE_STALLED_IN_PREPARE)
+            self._sometimes.count(STALLED_IN_PREPARE[change.kind])
         elif new.status is Status.STEADY:
             self._sometimes.count(_end_of(change, old.status, before, order))
 
@@ -65,7 +80,7 @@ class Rows:
 def _end_of(change: Change, status: Status, before: StreamOrder, order: StreamOrder) -> Rare:
     """Say how a reconfiguration ended, with a row that is steady again."""
     if status is Status.ELECTION:
-        return Rare.CHANGE_RESOLVED_BY_ELECTION
+        return RESOLVED[change.kind]
     if change.phase is Phase.PREPARE or order.ensemble == before.ensemble:
         return Rare.CHANGE_ABORTED
     return COMPLETED[change.kind]
