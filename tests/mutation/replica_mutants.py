@@ -36,7 +36,7 @@ from tidelog.core.replica.dispatch import Dispatch
 from tidelog.core.replica.entries import EntryId
 from tidelog.core.replica.following import Following
 from tidelog.core.replica.leading import Leading
-from tidelog.core.replica.messages import Message
+from tidelog.core.replica.messages import ChangeKind, Message
 from tidelog.core.replica.options import CursorKind
 from tidelog.core.replica.output import HardState
 from tidelog.core.replica.producers import ProducerTable
@@ -95,6 +95,17 @@ def all_that_matched(following: Following) -> Llsn:
 def put_anywhere(state: State, llsn: Llsn) -> bool:
     state.commit = llsn
     return True
+
+
+def counts_the_present_term_only(leading: Leading) -> None:
+    """Count anew whatever was committed, as if entries of earlier terms were another's."""
+    llsn = leading.quorum_place(leading.ensemble)
+    is_of_term = leading._state.log.term_at(llsn) == leading.term
+    leading._state.commit = llsn if is_of_term else Llsn(0)
+
+
+def is_of_the_present_term(leading: Leading, term: Term) -> bool:
+    return term == leading.term
 
 
 def is_attached(cursor: Cursor) -> bool:
@@ -362,6 +373,18 @@ MUTANTS: Final = (
         "a contraction counts on members that may be dead",
         instead(Leading, "is_followed_in", yes),
         reconfigurations.test_a_contraction_waits_until_a_quorum_of_the_rest_was_heard_of_since_it_began,
+    ),
+    StoryMutant(
+        "after a change of terms only entries of the new one are committed",
+        instead(Leading, "advance_commit", counts_the_present_term_only),
+        lambda: schedules.test_v4_committing_a_change_without_traffic_leaves_the_commit_index(
+            ChangeKind.EXPAND
+        ),
+    ),
+    StoryMutant(
+        "acknowledgements of an earlier term of the reign do not count",
+        instead(Leading, "is_of_reign", is_of_the_present_term),
+        schedules.test_v6_acknowledgements_in_flight_across_a_prepare_still_count,
     ),
     StoryMutant(
         "two changes at a time",
