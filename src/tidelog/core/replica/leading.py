@@ -10,6 +10,7 @@ Invariants:
 from __future__ import annotations
 
 from tidelog.core.order.commands import Quorum
+from tidelog.core.replica.backlog import Backlog
 from tidelog.core.replica.cursor import Cursor
 from tidelog.core.replica.entries import NO_PRODUCER, Batch, EntryId
 from tidelog.core.replica.messages import (
@@ -29,6 +30,7 @@ from tidelog.core.replica.options import Appended, CursorKind, Ignored
 from tidelog.core.replica.soundness import all_abut
 from tidelog.core.replica.state import State
 from tidelog.core.replica.sync_source import SyncSources
+from tidelog.errors import Busy
 from tidelog.invariants import check
 from tidelog.types import NO_NODE, Llsn, NodeId, ProducerId, Term
 
@@ -42,6 +44,7 @@ class Leading:
     """One replica's reign."""
 
     __slots__ = (
+        "_backlog",
         "_elapsed_ticks",
         "_leaving",
         "_state",
@@ -66,6 +69,7 @@ class Leading:
         self.cursors: dict[NodeId, Cursor] = {}
         self.sources = SyncSources(state)
         self._leaving = NO_NODE
+        self._backlog = Backlog()
         self._elapsed_ticks = 0
         self.due = True
         self.inherited = Llsn(state.log.end - 1)
@@ -81,14 +85,20 @@ class Leading:
     def append(self, data: bytes, count: int, producer: ProducerId, sequence: int) -> Appended:
         """Append a batch, or say where it went before.
 
-        Raises ProducerConflict when that is not known any more.
+        Raises ProducerConflict when that is not known any more, Busy when too much waits.
         """
         if producer != NO_PRODUCER:
             known = self._state.producers.lookup(producer, sequence)
             if known is not None:
                 return Appended(known.llsn_begin, known.count, True)
+        self._refuse_pile()
         batch = self._append(data, count, producer, sequence)
         return Appended(batch.llsn_begin, count, False)
+
+    def _refuse_pile(self) -> None:
+        """Let clients wait rather than the disk fill with what no quorum takes."""
+        if self._backlog.size >= self._state.options.uncommitted_bytes_max:
+            raise Busy(f"{self._backlog.size} bytes wait for a quorum: try again later")
 
     def _append(
         self,
@@ -102,6 +112,7 @@ class Leading:
         end = self._state.log.end
         batch = Batch(self.term, end, count, data, producer, sequence, is_control)
         self._state.append(batch)
+        self._backlog.add(batch)
         self.due = True
         return batch
 
@@ -272,6 +283,7 @@ class Leading:
         llsn = self.quorum_place(self.ensemble)
         if llsn > self._state.commit and self._may_commit(llsn):
             self._state.commit_to(llsn)
+            self._backlog.release(llsn)
             self.due = True
 
     def quorum_place(self, ensemble: tuple[NodeId, ...]) -> Llsn:

@@ -23,6 +23,7 @@ class Ignored(Enum):
     CONTRADICTION = "it does not continue what is known"
     KNOWN_CUT = "the cut is known already"
     NOT_WANTED = "nothing was missing"
+    CROWDED = "too many answers wait for the disk"
 
 
 class Appended(msgspec.Struct, frozen=True, gc=False):
@@ -68,6 +69,10 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What may be on its way to one follower before its answers are awaited."""
     recent_bytes_max: int = 8 * limits.MIB
     """Batches kept in memory for followers; older ones are read from the store."""
+    uncommitted_bytes_max: int = limits.IN_FLIGHT_BYTES_MAX
+    """What a leader takes before a quorum has it; then appends are refused for a while."""
+    promises_max: int = 1_024
+    """Answers that wait for the disk; those beyond it are left out, for requests are repeated."""
     pending_cuts_max: int = limits.ORDER_HISTORY_CUTS_MAX
     """Cuts that may wait for their entries; with more, the replica asks its leader instead."""
 
@@ -81,6 +86,7 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TICKS_MAX = 1_000
+PROMISES_MAX = 65_536
 
 BOUNDS = {
     "heartbeat_ticks": TICKS_MAX,
@@ -88,5 +94,7 @@ BOUNDS = {
     "message_bytes_max": limits.ATTACHMENT_BYTES_MAX - limits.BATCH_BODY_BYTES_MAX,
     "inflight_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
     "recent_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
+    "uncommitted_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
+    "promises_max": PROMISES_MAX,
     "pending_cuts_max": limits.ORDER_HISTORY_CUTS_MAX,
 }

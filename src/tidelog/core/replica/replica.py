@@ -84,7 +84,7 @@ class Replica:
         """Append a batch of ``count`` entries; only a leader can.
 
         An append that a producer repeats is answered with its old place.  Raises ProducerConflict
-        if that is not known any more, and BatchTooLarge.
+        if that is not known any more, BatchTooLarge, and Busy while too much waits for a quorum.
         """
         if self._roles.leading is None:
             return Reason.NOT_LEADER

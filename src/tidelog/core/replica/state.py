@@ -178,7 +178,13 @@ class State:
         self.messages.append(message)
 
     def promise(self, message: Message) -> None:
-        """Say something once all that happened so far is durable (S3)."""
+        """Say something once all that happened so far is durable (S3).
+
+        If too much waits to be said it is left out: whoever asked will ask again (T9).
+        """
+        if len(self._promises) >= self.options.promises_max:
+            self.ignore(Ignored.CROWDED)
+            return
         self._promises.append((self.writes.last_sequence(self.log), message))
         self.keep_promises()
 
