@@ -22,7 +22,7 @@ from tidelog.core.operator.options import Ignored, OperatorOptions
 from tidelog.core.operator.output import Outbox
 from tidelog.core.operator.plan import Ensemble, is_majority
 from tidelog.core.operator.procedure import Ending, Procedure, Suspects
-from tidelog.core.operator.requests import add_follower, ask_status, fence
+from tidelog.core.operator.requests import add_follower, address, ask_status, fence
 from tidelog.core.operator.row import Row, with_a_leader_to_be, with_leader, with_new_term
 from tidelog.core.replica.entries import EntryId
 from tidelog.core.replica.messages import (
@@ -202,10 +202,7 @@ class Election(Procedure):
 
     def _become_leader(self) -> BecomeLeaderRequest:
         return BecomeLeaderRequest(
-            source=self._outbox.node,
-            target=self._chosen,
-            stream=self.row.stream,
-            term=self.row.term,
+            *address(self._outbox.node, self.row, self._chosen),
             ensemble=self.row.final,
             quorum=self.row.quorum,
             followers=self._told,

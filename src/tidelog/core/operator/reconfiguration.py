@@ -25,7 +25,7 @@ from tidelog.core.operator.options import Ignored, OperatorOptions
 from tidelog.core.operator.output import Outbox
 from tidelog.core.operator.plan import Change, Ensemble, Phase, is_majority
 from tidelog.core.operator.procedure import Ending, Procedure, Suspects
-from tidelog.core.operator.requests import ask_status
+from tidelog.core.operator.requests import address, ask_status
 from tidelog.core.operator.row import (
     Row,
     with_aborted,
@@ -53,7 +53,7 @@ from tidelog.core.replica.messages import (
     StatusResponse,
     ToOperator,
 )
-from tidelog.types import NO_NODE, NO_VERSION, NodeId, Term, Version
+from tidelog.types import NO_NODE, NO_VERSION, NodeId, StreamId, Term, Version
 
 
 class Stage(Enum):
@@ -295,46 +295,29 @@ class Reconfiguration(Procedure):
         return self.stage is Stage.PREPARE and refusal.reason in (Reason.ABORTED, Reason.COMMITTED)
 
     def _prepare_request(self) -> PrepareRequest:
-        return PrepareRequest(
-            source=self._outbox.node,
-            target=self.row.leader,
-            stream=self.row.stream,
-            term=self.row.term,
-            kind=self.change.kind,
-            old=self.change.old,
-            new=self.change.new,
-        )
+        change = self.change
+        return PrepareRequest(*self._to_leader, kind=change.kind, old=change.old, new=change.new)
 
     def _snapshot_request(self) -> SnapshotRequest:
         return SnapshotRequest(
-            source=self._outbox.node,
-            target=self.change.new,
-            stream=self.row.stream,
-            term=self.row.term,
+            *address(self._outbox.node, self.row, self.change.new),
             reign=self._reign,
             leader=self.row.leader,
             head=self._wanted,
         )
 
     def _commit_request(self) -> CommitRequest:
+        change = self.change
         return CommitRequest(
-            source=self._outbox.node,
-            target=self.row.leader,
-            stream=self.row.stream,
-            term=self.row.term,
-            kind=self.change.kind,
-            old=self.change.old,
-            new=self.change.new,
-            head=self.change.head,
+            *self._to_leader, kind=change.kind, old=change.old, new=change.new, head=change.head
         )
 
     def _abort_request(self) -> AbortRequest:
-        return AbortRequest(
-            source=self._outbox.node,
-            target=self.row.leader,
-            stream=self.row.stream,
-            term=self.row.term,
-        )
+        return AbortRequest(*self._to_leader)
+
+    @property
+    def _to_leader(self) -> tuple[NodeId, NodeId, StreamId, Term]:
+        return address(self._outbox.node, self.row, self.row.leader)
 
 
 def is_safe_to_contract(rest: Ensemble, present: tuple[NodeId, ...]) -> bool:
