@@ -13,22 +13,18 @@ from tidelog.core.metadata.machine import MetadataMachine
 from tidelog.core.metadata.messages import Collect, CommitResult, NodeReport, Share
 from tidelog.core.metadata.repository import RepositoryOptions
 from tidelog.core.operator.options import OperatorOptions
-from tidelog.core.operator.plan import Status, decode_plan
 from tidelog.core.order.commands import CreateTopic, CutDecided, NewStream, Quorum
 from tidelog.core.order.state import StreamOrder
 from tidelog.core.raft import messages as raft_messages
 from tidelog.core.raft.entries import Entry
 from tidelog.core.raft.options import Refused
 from tidelog.core.replica import messages as replica_messages
-from tidelog.core.replica.messages import Role
 from tidelog.core.replica.options import ReplicaOptions
 from tidelog.errors import LogError, TopicExists
 from tidelog.testing.checkers.acked_durable import check_ordered_durable
 from tidelog.testing.checkers.answers import Answers
 from tidelog.testing.checkers.bounded import Bounded
 from tidelog.testing.checkers.commit_context import CommitContexts
-from tidelog.testing.checkers.idle import check_idle
-from tidelog.testing.checkers.liveness import check_liveness
 from tidelog.testing.checkers.one_value_per_glsn import OneValuePerGlsn
 from tidelog.testing.checkers.order_agreement import OrderAgreement
 from tidelog.testing.checkers.reads import Reads
@@ -36,6 +32,7 @@ from tidelog.testing.checkers.rows import Rows
 from tidelog.testing.checkers.stream_safety import StreamSafety
 from tidelog.testing.clients import Clients
 from tidelog.testing.cluster import Cluster
+from tidelog.testing.convergence import Convergence
 from tidelog.testing.faults import Fault, FaultClass, Plan
 from tidelog.testing.journal import Happened
 from tidelog.testing.machine_disk import MachineDisk
@@ -47,7 +44,7 @@ from tidelog.testing.raft_witness import RaftGroup
 from tidelog.testing.sometimes import Rare
 from tidelog.testing.storage_process import StorageProcess
 from tidelog.testing.stream_faults import StreamFaults
-from tidelog.testing.world import MILLISECOND, SECOND, Process
+from tidelog.testing.world import MILLISECOND, Process
 from tidelog.types import NodeId, StreamId, TopicId
 
 ToMetadataNode: TypeAlias = raft_messages.Message | Share | NodeReport
@@ -58,10 +55,6 @@ FIRST_STORAGE_NODE: Final = 101
 FIRST_OPERATOR: Final = 901
 LATELY: Final = 200 * MILLISECOND
 """A storage node that reported within this time counts as heard."""
-HEALING: Final = 30 * SECOND
-"""A healed cluster that has not converged after this has lost its liveness."""
-QUIET: Final = 1 * SECOND
-"""Within this time after the last append, all that was under way has ended."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)
@@ -95,13 +88,15 @@ class LogCluster(Cluster):
         self._views = self.chance.stream("views")
         self._collectors: dict[NodeId, tuple[int, NodeId]] = {}
         self._heard_at: dict[NodeId, int] = {}
-        self._asked = 0
+        self.asked = 0
+        """How many changes operators and people have asked for."""
         self.streams: dict[StreamId, TopicId] = {}
         self._set_up_processes(
             shape.choice((1, 3, 3, 5)), shape.randrange(3, 7), shape.choice((1, 2))
         )
         self.clients = Clients(self)
         self.stream_faults = StreamFaults(self)
+        self.convergence = Convergence(self)
         self._setup: list[Change] = [*map(RegisterNode, self.storage), *self._draw_topics()]
 
     def _set_up_checkers(self) -> None:
@@ -177,7 +172,7 @@ class LogCluster(Cluster):
     def ask(self, change: Change, answered: Callable[[LogError | None], None]) -> None:
         """Ask some metadata node for a change."""
         running = [process for process in self.metadata.values() if process.is_up]
-        self._asked += 1
+        self.asked += 1
         if running:
             process = self._views.choice(running)
             self.journal.note(Happened.CHANGE, process.node, 0, 0, change)
@@ -331,21 +326,11 @@ class LogCluster(Cluster):
         self.clients.start()
         self.world.run_until(self.plan.duration)
         self.heal()
-        goal = self.agreement.version + 5
-        self._wait_until(lambda: self._has_moved_on(goal))
+        self.convergence.wait_for_progress(self.agreement.version + 5)
         self.clients.stop()
-        self._wait_until(self._has_converged)
-        # A change that somebody asked for may still be held up on its way.
-        self.world.run_until(max(self.world.now, self.network.held_until) + QUIET)
-        self._check_idle()
+        self.convergence.wait_for_rest()
+        self.convergence.check_idle()
         self.clients.check_real_time()
-
-    def _wait_until(self, is_so: Callable[[], bool]) -> None:
-        """Give a healed cluster time for something; looked at now and then, for it is costly."""
-        end = self.world.now + HEALING
-        while self.world.now < end and not is_so():
-            self.world.run_until(self.world.now + 20 * MILLISECOND)
-        check_liveness(is_so(), self._status())
 
     def _set_up(self) -> None:
         """Register the storage nodes and create the topics, as often as it takes."""
@@ -364,79 +349,6 @@ class LogCluster(Cluster):
             if self._setup:
                 following = self._setup[0]
                 self.ask(following, partial(self._on_set_up, following))
-
-    def _has_moved_on(self, goal: int) -> bool:
-        """Whether every stream has ordered something new since the healing."""
-        return self.agreement.version >= goal and len(self.clients.ordered) == len(self.streams)
-
-    def _has_converged(self) -> bool:
-        """Whether every metadata node and every replica knows all that was decided."""
-        version = self.agreement.version
-        if not all(operator.is_at_rest for operator in self.operators.values()):
-            return False
-        if any(p.repository.machine.order.version != version for p in self.metadata.values()):
-            return False
-        return self.clients.is_answered and all(map(self._is_settled, self.streams))
-
-    def _is_settled(self, stream: StreamId) -> bool:
-        order = self.agreement.order.stream(stream)
-        if decode_plan(order.plan).status is not Status.STEADY:
-            return False
-        for node in order.ensemble:
-            process = self.storage[node]
-            replica, durable = process.replicas.get(stream), process.disk.durable(stream)
-            if replica is None or not replica.is_complete or not process.disk.is_clean(stream):
-                return False
-            if durable.context.llsn_end != order.llsn_end or durable.end != order.llsn_end:
-                return False
-            if (replica.role is Role.LEADER) != (node == order.leader):
-                return False
-        return True
-
-    def _check_idle(self) -> None:
-        """Wait for a time in which operators want nothing, not even a better balance."""
-        # A change that somebody asked for may still be held up on its way.
-        self.world.run_until(max(self.world.now, self.network.held_until))
-        end, quiet, before = self.world.now + HEALING, 0, 0
-        # What a change led to ends in the first quiet time; in the second one nothing is left.
-        while quiet < 2 and self.world.now < end:
-            asked, before = self._asked, self._entries_written()
-            self.world.run_until(self.world.now + QUIET)
-            quiet = quiet + 1 if self._asked == asked else 0
-        check_liveness(quiet == 2, "operators find no rest")
-        check_idle(before, self._entries_written())
-
-    def _entries_written(self) -> int:
-        return sum(process.writes for process in self.metadata.values())
-
-    def _status(self) -> str:
-        lines = [f"version {self.agreement.version}, acknowledged since {self.clients.ordered}"]
-        for node, process in sorted(self.metadata.items()):
-            raft = process.repository.raft
-            order = process.repository.machine.order
-            lines.append(f"node {node} {raft.role.name} term {raft.term} version {order.version}")
-        for stream in self.streams:
-            row = self.agreement.order.streams.get(stream)
-            if row is not None:
-                lines.append(
-                    f"stream {stream} term {row.term} leader {row.leader} {row.ensemble} end"
-                    f" {row.llsn_end} {decode_plan(row.plan)} {row.replicas}"
-                )
-        for node, storage in sorted(self.storage.items()):
-            lines.append(
-                f"node {node} version {storage.hosting.version} hosts {storage.hosting.placed}"
-            )
-            for stream, replica in sorted(storage.replicas.items()):
-                lines.append(
-                    f"  {stream} {replica.role.name} term {replica.term} reign {replica.reign}"
-                    f" leader {replica.leader} head {replica.head} commit {replica.commit_index}"
-                    f" ordered {replica.context} complete {replica.is_complete}"
-                    f" behind {replica.is_behind} {dict(replica.cursors)}"
-                )
-        for node, operator in sorted(self.operators.items()):
-            work = [s for s in self.streams if operator.operator.is_at_work(s)]
-            lines.append(f"operator {node} works on {work}")
-        return "\n".join(lines)
 
 
 def _through_bytes(message: Message) -> Message:
