@@ -87,6 +87,10 @@ class Busy(Rejected):
     """A bound was reached; try again after a pause."""
 
 
+class WrongState(Rejected):
+    """The call does not fit to what was called before; the message says what is missing."""
+
+
 class DeadlineExceeded(LogError):
     """The call's deadline passed; an append may still take effect."""
 
@@ -159,3 +163,21 @@ class StageExpired(Rejected):
 
 class Unavailable(LogError):
     """Something that this machine lacks is needed; the message says what to install."""
+
+
+class Unauthorized(Rejected):
+    """The peer did not show a token or certificate that is known here."""
+
+
+class ReplicaRefused(Rejected):
+    """A replica answered with an error; ``code`` is its ``ErrorCode``."""
+
+    def __init__(self, message: str, *, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ReplicationFailed(LogError):
+    """A replica is lost, so the datastore has stopped; what was STORED is safe on this side."""
+
+    definite = False

@@ -90,6 +90,30 @@ ORDER_UNAPPLIED_CUTS_MAX: Final = 128
 
 HELLO_BYTES_MAX: Final = 4 * KIB
 """What a frame may have before both sides have said hello."""
+SESSION_REPLICAS_MAX: Final = 16
+"""Replicas of one datastore; each commit waits for all of them."""
+SESSION_BUFFER_BYTES: Final = 4 * MIB
+"""Entries of a log session that pile up before they are sent ahead of its end."""
+BLOB_PART_BYTES: Final = MIB
+"""What one message brings of a BLOB."""
+SESSION_ANSWER_BYTES_MAX: Final = 8 * KIB
+"""What the answer of a replica to its master may have."""
+NODE_LANES_MAX: Final = 16
+"""Log connections of a session between two storage nodes."""
+NODE_UNDERWAY_BYTES_MAX: Final = 64 * MIB
+"""What one storage node has sent to another without an answer; a larger message goes alone."""
+NODE_UNDERWAY_MAX: Final = 64 * KIB
+"""Messages of which the same holds."""
+NODE_GROUP_COMMITS_MAX: Final = 16
+"""Group commits that one storage node may await from another."""
+NODE_ANSWER_BYTES_MAX: Final = MIB
+"""What the answer to a group commit brings of messages to the node that asked."""
+NODE_ANSWER_MESSAGES_MAX: Final = 16 * KIB
+CARRIED_BATCHES_MAX: Final = 64 * KIB
+"""Batches that one message between replicas brings."""
+TOKEN_CHARS_MAX: Final = 1 * KIB
+"""A token is part of a hello."""
+TOKEN_FILE_BYTES_MAX: Final = 1 * MIB
 MESSAGE_BYTES_MAX: Final = 4 * MIB
 ATTACHMENT_BYTES_MAX: Final = 64 * MIB
 PAGE_BYTES: Final = 4 * MIB
@@ -102,6 +126,20 @@ CONNECTIONS_MAX: Final = 1_000
 READ_THREADS: Final = 4
 CHORE_THREADS: Final = 4
 """Threads of a node for what may take long: topics, staged batches, compaction."""
+
+BLOB_BYTES_END: Final = 1 << 63
+"""A BLOB is shorter than this."""
+BLOB_COPY_BYTES: Final = MIB
+"""What is in memory of a BLOB while its file is copied."""
+DATASTORE_QUEUE_BYTES_MAX: Final = 16 * MIB
+"""Entries of a datastore that wait in memory for a flush; more are written out early."""
+UNRECORDED_BYTES_MAX: Final = 256 * MIB
+"""Entries that wait for the group commit of their epoch: they keep their WAL files back."""
+
+REPLICA_IN_FLIGHT_BYTES_MAX: Final = 256 * MIB
+"""What masters may have sent to a replica service without an answer, all connections together."""
+REPLICA_THREADS_MAX: Final = 32
+"""Log channels whose syncs a replica service can join in one."""
 
 LIVENESS_ROWS_MAX: Final = 1 << 20
 """Key rows looked at in one go while live indexes are computed: this bounds its memory."""
@@ -127,6 +165,10 @@ OPERATOR_TERM_JUMP_MAX: Final = 1 << 32
 """How far a term may lie above the one in the metadata: a node that claims more is broken."""
 
 check(BATCH_BODY_BYTES_MAX >= 2 * VALUE_BYTES_MAX, "the largest value must fit into a batch")
+check(
+    GROUP_BYTES_MAX >= BATCH_BODY_BYTES_MAX + DATASTORE_QUEUE_BYTES_MAX,
+    "the largest batch must fit into a group beside what waits",
+)
 check(GROUP_BYTES_MAX >= 2 * BATCH_BODY_BYTES_MAX, "the largest batch must fit into a group")
 check(WAL_FILE_BYTES_MAX < 1 << 32, "WAL offsets are 32 bit in frames")
 check(
@@ -139,10 +181,23 @@ check(
     20 * STREAMS_MAX + 64 * NODE_REPORT_REPLICAS_MAX < MESSAGE_BYTES_MAX,
     "what a storage node hosts, and a report on it, must fit into a message",
 )
+check(2 * TOKEN_CHARS_MAX <= HELLO_BYTES_MAX, "the longest token must fit into a hello")
+check(
+    REPLICA_IN_FLIGHT_BYTES_MAX >= 2 * (ATTACHMENT_BYTES_MAX + MESSAGE_BYTES_MAX),
+    "a large frame must not keep all other log channels from being heard",
+)
 check(ATTACHMENT_BYTES_MAX >= BATCH_BODY_BYTES_MAX + MIB, "the largest batch must fit into a frame")
 check(
     RAFT_APPEND_BYTES_MAX + RAFT_ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX,
     "the largest append of the Raft group must fit into a message",
+)
+check(
+    NODE_ANSWER_BYTES_MAX + 16 * NODE_ANSWER_MESSAGES_MAX < MESSAGE_BYTES_MAX,
+    "all that is said with a group commit must fit into a message",
+)
+check(
+    56 * CARRIED_BATCHES_MAX + MIB // 4 < MESSAGE_BYTES_MAX,
+    "what is told of the batches of a message must fit into it",
 )
 check(RAFT_CHUNK_BYTES_MAX < MESSAGE_BYTES_MAX, "a part of a snapshot must fit into a message")
 check(

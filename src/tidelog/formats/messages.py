@@ -43,6 +43,12 @@ class Hello(Message, frozen=True):
     client: Text
     log_id: bytes = b""
     """The log that it expects; empty: whichever this is."""
+    token: Text = ""
+    """What shows that the client may come in, if the node asks for that."""
+
+    def __repr__(self) -> str:
+        """Without the token, which is nobody else's business."""
+        return f"Hello(client={self.client!r}, log_id={self.log_id!r})"
 
 
 class Welcome(Message, frozen=True):

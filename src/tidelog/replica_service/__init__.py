@@ -1,0 +1,1 @@
+"""The replica service: the peer of an application that embeds a datastore."""
