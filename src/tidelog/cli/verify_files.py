@@ -15,13 +15,16 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
 
+from pyroaring import BitMap64
+
 from tidelog.cli.session import opened_for_reading
-from tidelog.embedded.engine import Engine
+from tidelog.datastore.blob_garbage import referred_blobs
+from tidelog.embedded.engine import DATASTORE_TOPIC, Engine
 from tidelog.embedded.topic import Topic
 from tidelog.errors import CorruptData, LogError, LogLocked, NotALog
 from tidelog.formats.batch import decode_batch
 from tidelog.formats.live_index import decode_live_index
-from tidelog.formats.manifest import Manifest, decode_manifest
+from tidelog.formats.manifest import Manifest, TopicManifest, decode_manifest
 from tidelog.formats.snapshot import decode_snapshot
 from tidelog.formats.wal import Frame, RecordType, Verdict, decode_file_header, scan_file
 from tidelog.formats.wal_payloads import (
@@ -31,6 +34,7 @@ from tidelog.formats.wal_payloads import (
     decode_truncate,
 )
 from tidelog.invariants import InvariantViolation
+from tidelog.storage.blob_store import BLOBS_DIRECTORY, BlobStore
 from tidelog.storage.log_directory import LOCK_NAME
 from tidelog.storage.node_store import MANIFEST_NAME, STREAMS_DIRECTORY, WAL_DIRECTORY
 from tidelog.storage.os_vfs import OsVfs
@@ -287,18 +291,35 @@ def check_deeply(engine: Engine) -> Iterator[FileFinding]:
         yield _check_live(engine, stream)
     for topic in engine.node.topics.values():
         yield _check_order(engine, topic.name)
+        if topic.name == DATASTORE_TOPIC:
+            yield _check_blobs(engine, topic)
+
+
+def _check_blobs(engine: Engine, topic: TopicManifest) -> FileFinding:
+    """Every BLOB that an entry refers to must be there."""
+    try:
+        blobs = BlobStore(engine.node.vfs, engine.path)
+        referred = referred_blobs(engine.node, topic)
+        missing = referred - BitMap64(blobs.ids())
+    except LogError as error:
+        return FileFinding("blobs", BLOBS_DIRECTORY, problem=str(error))
+    if missing:
+        text = f"BLOB {missing.min()} is missing, and {len(missing) - 1} others"
+        return FileFinding("blobs", BLOBS_DIRECTORY, len(referred), problem=text)
+    return FileFinding("blobs", BLOBS_DIRECTORY, len(referred), note="all that are needed")
 
 
 def _check_live(engine: Engine, stream: int) -> FileFinding:
     """Every entry that is live by the entries themselves must be live by the stored indexes.
 
     The stored ones may hold more: what hid an older entry stays until the next snapshot.  After
-    a trim they may hold less, for what was dead stays dead.
+    a trim they may hold less, for what was dead stays dead; and where streams share their keys,
+    for what hides an entry may be in another one.
     """
     store = engine.node.streams[stream]
     name = f"{STREAMS_DIRECTORY}/{stream:016d}"
     live = len(store.snapshot.live)
-    if not store.snapshot.index or store.trim_llsn_end > 1:
+    if not store.snapshot.index or store.trim_llsn_end > 1 or store.shared_keys:
         return FileFinding("stream", name, live, note="live indexes not compared")
     stem = f"{store.snapshot.term:016x}_{store.snapshot.index:016x}"
     try:

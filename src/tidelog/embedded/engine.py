@@ -10,6 +10,7 @@ from typing import Final
 from tidelog.core.order.commands import AddStreams, CreateTopic, NewStream
 from tidelog.core.order.machine import OrderMachine
 from tidelog.core.order.state import OrderState, StreamOrder, TopicOrder
+from tidelog.embedded.backlog import Backlog
 from tidelog.embedded.commit_queue import CommitQueue, Request
 from tidelog.embedded.committer import Committer
 from tidelog.embedded.cut_ends import CutEnds
@@ -19,11 +20,9 @@ from tidelog.embedded.requests import AdminRequest
 from tidelog.embedded.staging import Staging
 from tidelog.errors import (
     BadOption,
-    Busy,
     DiskFull,
     LogClosed,
-    LogError,
-    StorageFailed,
+    NotALog,
     TopicExists,
     UnknownTopic,
 )
@@ -39,6 +38,9 @@ from tidelog.types import Glsn, Llsn, NodeId, StreamId, Term, TopicId, Version
 INTERNAL_PREFIX = "~"
 """Topics whose names begin with it are the log's own."""
 
+DATASTORE_TOPIC: Final = "~datastore"
+"""A directory that has this topic belongs to a datastore, which alone knows how to write it."""
+
 THIS_NODE: Final = NodeId(1)
 """Where the only replica of every log stream is."""
 
@@ -46,25 +48,28 @@ THIS_NODE: Final = NodeId(1)
 class Engine:
     """One open log.  Thread-safe; handles for topics share it."""
 
-    def __init__(self, vfs: Vfs, path: str, options: Options, *, create: bool) -> None:
+    def __init__(
+        self, vfs: Vfs, path: str, options: Options, *, create: bool, only_looks: bool = False
+    ) -> None:
+        """``only_looks``: nothing will be written, so it may be the directory of a datastore."""
         self.options = options
         self.path = path
         stored = StoreOptions(wal_file_bytes=options.wal_file_bytes, create=create)
         self.node: NodeStore = open_node_store(vfs, path, stored)
+        if not only_looks:
+            _refuse_datastore(self.node)
         self.order = restore_order(self.node)
         self.maintenance = Maintenance(self.node, options.compaction, options.snapshot_bytes)
-        self._committer = Committer(self.node, self.order, before=self._before_frame)
+        worker = Worker(self.maintenance, options.tick_seconds) if options.background else None
+        self._backlog = Backlog(self.maintenance, worker, options.append_timeout_seconds)
+        self._backlog.after_order()
+        self._committer = Committer(self.node, self.order, before=self._backlog.before_frame)
         self._queue: CommitQueue[Request] = CommitQueue(self._commit)
         self._ordered = threading.Condition()
         self._waiting = 0
         self._listeners: dict[int, Callable[[], None]] = {}
         self._closing = threading.Lock()
         self._closed = False
-        self._worker: Worker | None = None
-        if options.background:
-            self._worker = Worker(self.maintenance, options.tick_seconds)
-            if self.node.backlog:
-                self._worker.wake()
         self.staging = Staging(self)
         try:
             self.staging.recover()
@@ -89,7 +94,7 @@ class Engine:
         self._queue.lead()
 
     def _commit(self, requests: list[Request]) -> None:
-        self._check_worker()
+        self._backlog.check_worker()
         try:
             self._committer.commit(requests)
         finally:
@@ -103,46 +108,16 @@ class Engine:
         for listener in list(self._listeners.values()):
             listener()
 
-    def _before_frame(self, rolled: bool) -> None:
-        """Set the flush of a rolled WAL file going; hold the commit back if too many wait."""
-        if self._worker is None:
-            self._flush_inline()
-            return
-        if rolled:
-            self._worker.wake()
-        if self.node.backlog_is_full:
-            if not self._worker.wait_for_room(self.options.append_timeout_seconds):
-                raise Busy("segments are written more slowly than appends come: try again later")
-            self._check_worker()
-
-    def _flush_inline(self) -> None:
-        try:
-            self.maintenance.flush_rolled()
-        except DiskFull:
-            if self.node.backlog_is_full:
-                raise
-
-    def _check_worker(self) -> None:
-        """What stopped the worker stops the log; a full disk only once the backlog is full."""
-        error = self._worker.error if self._worker else None
-        if error is None or (isinstance(error, LogError) and not self.node.backlog_is_full):
-            return
-        if isinstance(error, LogError):
-            if self._worker is not None:
-                self._worker.wake()  # There may be room by now.
-            raise error
-        raise StorageFailed(f"the log has stopped: {error}") from error
-
     def roll(self) -> None:
         """Begin a new WAL file, so that what the current one holds can go into segments."""
         self.submit(AdminRequest(self.node.wal.roll))
 
     def drop_trimmed(self, store: StreamStore) -> None:
         """Delete the segments in which all was trimmed; if there is a worker, it does so soon."""
-        if self._worker is None:
+        if self._backlog.worker is None:
             self.maintenance.minor(store)
         else:
-            self._worker.drop_trimmed(store)
+            self._backlog.worker.drop_trimmed(store)
 
     # -- waiting for order --------------------------------------------------------------------
 
@@ -246,9 +221,7 @@ class Engine:
             if self._closed:
                 return
             self._queue.close()
-            if self._worker is not None:
-                self._worker.stop()
-            self.maintenance.close()
+            self._backlog.stop()
             self._closed = True
             self._tell_listeners()
             try:
@@ -258,6 +231,15 @@ class Engine:
                         self.node.save_manifest()
             finally:
                 self.node.close()
+
+
+def _refuse_datastore(node: NodeStore) -> None:
+    if any(topic.name == DATASTORE_TOPIC for topic in node.topics.values()):
+        node.close()
+        raise NotALog(
+            f"{node.path} holds a datastore: open it with tidelog.Datastore, or serve it with "
+            "`tidelog replica`"
+        )
 
 
 def restore_order(node: NodeStore) -> OrderMachine:

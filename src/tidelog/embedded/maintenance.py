@@ -13,6 +13,7 @@ from time import perf_counter
 
 from tidelog.core.compaction.plan import CompactionFacts, Strategy, Trigger, should_run
 from tidelog.errors import CorruptData, DiskFull, LogClosed
+from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.figures import CompactionResult
 from tidelog.storage.compaction import (
     compact_major,
@@ -22,6 +23,7 @@ from tidelog.storage.compaction import (
 )
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.scrub import Finding, check_blocks
+from tidelog.storage.shared_keys import see_topic, snapshot_topic
 from tidelog.storage.stream_store import StreamStore
 
 
@@ -75,6 +77,8 @@ class Maintenance:
     """What the background scrub found wrong, by file."""
     _held: int = 0
     _upkeep: dict[int, StreamUpkeep] = field(default_factory=dict)
+    _shared_of: dict[int, tuple[tuple[int, ...], int]] = field(default_factory=dict)
+    """Topic whose streams share keys → what its last snapshot was of; gone: something changed."""
     _running: threading.RLock = field(default_factory=threading.RLock)
     _closed: bool = False
 
@@ -108,33 +112,56 @@ class Maintenance:
         The snapshot comes first: what it finds dead need not be written.
         """
         with self._job():
-            if not self.node.backlog:
+            if not self.node.can_flush():
                 return
-            while self.node.backlog:
+            while self.node.can_flush():
                 for store in list(self.node.streams.values()):
                     if self._snapshot_is_due(store):
                         self.snapshot(store)
-                if not self.node.flush_oldest():
-                    return
-                self.flushes += 1
+                self.flushes += self.node.flush_oldest()
                 for store in list(self.node.streams.values()):
                     self.compact_if_due(store)
             with suppress(DiskFull):  # A spare only saves time.
                 self.node.wal.prepare_spare()
 
     def snapshot(self, store: StreamStore) -> None:
-        """Snapshot a stream and run phase 1 after it."""
+        """Snapshot a stream and run phase 1 after it; all of its topic if they share keys."""
         with self._job():
+            if store.shared_keys:
+                self._snapshot_topic(self.node.topics[store.topic])
+                return
             upkeep = self._upkeep_of(store)
             place = (store.ordered_end, store.trim_llsn_end, store.boundary)
             if self._held or store.ordered_end == 1 or upkeep.snapshot_of == place:
                 return
             store.take_snapshot()
             self.snapshots += 1
+            self._note_snapshot(store)
             upkeep.snapshot_of = place
-            upkeep.snapshot_end = _bytes_of(store)
-            upkeep.idle_ticks = 0
             self.minor(store)
+
+    def _snapshot_topic(self, topic: TopicManifest) -> None:
+        seen = see_topic(self.node, topic)
+        if self._held or self._shared_of.get(topic.topic) == seen.place:
+            return
+        if snapshot_topic(self.node, seen):
+            self.snapshots += 1
+            self._shared_of[topic.topic] = seen.place
+            stores = [stream.store for stream in seen.streams]
+            for store in stores:
+                self._note_snapshot(store)
+            for store in stores:
+                self.minor(store)
+
+    def _note_snapshot(self, store: StreamStore) -> None:
+        upkeep = self._upkeep_of(store)
+        upkeep.snapshot_end = _bytes_of(store)
+        upkeep.idle_ticks = 0
+
+    def _note_gone(self, store: StreamStore) -> None:
+        """Entries went, so a delete may have nothing left to hide."""
+        self._upkeep_of(store).snapshot_of = None
+        self._shared_of.pop(store.topic, None)
 
     def minor(self, store: StreamStore) -> CompactionResult:
         with self._job():
@@ -146,7 +173,7 @@ class Maintenance:
             upkeep = self._upkeep_of(store)
             upkeep.minors += bool(result.deleted or store.snapshot.index)
             if result.deleted:
-                upkeep.snapshot_of = None  # A delete may have nothing left to hide.
+                self._note_gone(store)
             return result
 
     def major(self, store: StreamStore, *, full: bool = False) -> CompactionResult:
@@ -159,7 +186,7 @@ class Maintenance:
             upkeep = self._upkeep_of(store)
             upkeep.minors = upkeep.idle_ticks = 0
             if result.deleted or result.rewritten:
-                upkeep.snapshot_of = None
+                self._note_gone(store)
             return result
 
     def compact_if_due(self, store: StreamStore) -> Trigger | None:

@@ -30,6 +30,7 @@ from tidelog.limits import (
 from tidelog.types import FIRST_TERM
 
 __all__ = [
+    "LOG_ID_BYTES",
     "Manifest",
     "ProducerState",
     "StreamManifest",

@@ -1,5 +1,7 @@
 """Computes which entries of a stream are live, with a bounded amount of memory.
 
+Streams of a topic may share their keys; then they are looked at together.
+
 Every source (segment or memtable) gives its key rows sorted by hash.  The hash space is walked
 in ranges, so that all rows of one key meet in one call of the pure rule
 (``core.compaction.live``) and only a bounded number of rows is in memory at a time.
@@ -13,13 +15,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from pyroaring import BitMap64
 
-from tidelog.core.compaction.explain import StorageDelete
+from tidelog.core.compaction.explain import KIND_DELETE, StorageDelete
 from tidelog.core.compaction.live import (
     LiveRows,
     live_rows,
@@ -32,10 +35,13 @@ from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.key_index import build_rows
 from tidelog.formats.key_rows import KeyRows, concat_rows, no_rows, sort_rows
 from tidelog.formats.segment import SpecialEntry
+from tidelog.invariants import check
 from tidelog.limits import LIVENESS_ROWS_MAX
 from tidelog.storage.memtable import Memtable
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.segments import Segment
+
+Llsns: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 _HASH_END = 1 << 64
 
@@ -85,6 +91,16 @@ class Liveness:
     silent: BitMap64
 
 
+@dataclass(frozen=True, slots=True)
+class StreamSources:
+    """What is looked at of one stream: its entries up to ``index``."""
+
+    segments: Sequence[Segment]
+    memory: MemorySource
+    index: int
+    trim_llsn_end: int = 1
+
+
 @dataclass(slots=True)
 class _Gathered:
     """Rows of one hash range with the number of the source of each."""
@@ -102,104 +118,205 @@ def compute_liveness(
     boundary: int,
     trim_llsn_end: int,
     rows_max: int = LIVENESS_ROWS_MAX,
+    keep_deletes: bool = False,
 ) -> Liveness:
-    """Which of the entries up to ``index`` are live under the GC ``boundary``."""
-    present, specials = _present(segments, opened, memory, index, trim_llsn_end)
+    """Which of the entries of a stream up to ``index`` are live under the GC ``boundary``.
+
+    ``keep_deletes``: its keys are written in other streams too, and deletes may be needed there.
+    """
+    stream = StreamSources(segments, memory, index, trim_llsn_end)
+    (found,) = _compute([stream], opened, boundary, rows_max, keep_deletes=keep_deletes)
+    return found
+
+
+def compute_shared_liveness(
+    streams: Sequence[StreamSources],
+    opened: OpenSegments,
+    *,
+    boundary: int,
+    rows_max: int = LIVENESS_ROWS_MAX,
+) -> list[Liveness]:
+    """The same for streams that share their keys: all of them are judged together.
+
+    Writes of one version are ordered by LLSN, then by stream, in the order given.
+    """
+    check(all(each.trim_llsn_end == 1 for each in streams), "L5: shared keys are never trimmed")
+    return _compute(streams, opened, boundary, rows_max, keep_deletes=False)
+
+
+def _compute(
+    streams: Sequence[StreamSources],
+    opened: OpenSegments,
+    boundary: int,
+    rows_max: int,
+    *,
+    keep_deletes: bool,
+) -> list[Liveness]:
+    places = _Places(len(streams))
+    looked_at = [_present(each, opened) for each in streams]
     deletes = [
-        StorageDelete(storage=special.storage_id, version=special.version, llsn=special.llsn)
+        StorageDelete(
+            storage=special.storage_id,
+            version=special.version,
+            llsn=places.join(special.llsn, number),
+        )
+        for number, (_, specials) in enumerate(looked_at)
         for special in specials
         if special.kind is Kind.DELETE_STORAGE
     ]
-    found = _Found(
-        np.zeros(len(deletes), dtype=bool),
-        dict.fromkeys((segment.number for segment in segments), 0),
-    )
-    walk = _Walk(segments, opened, memory, index, boundary, deletes, trim_llsn_end, rows_max)
-    for begin, end in _hash_ranges(sum(s.keyed for s in segments) + len(memory.rows), rows_max):
+    found = _Found(np.zeros(len(deletes), dtype=bool), [_Outcome() for _ in streams])
+    for outcome, each in zip(found.outcomes, streams, strict=True):
+        outcome.dead_bytes = dict.fromkeys((segment.number for segment in each.segments), 0)
+    trim = streams[0].trim_llsn_end if len(streams) == 1 else 1
+    walk = _Walk(streams, opened, boundary, deletes, trim, rows_max, places, keep_deletes)
+    rows = sum(sum(s.keyed for s in each.segments) + len(each.memory.rows) for each in streams)
+    for begin, end in _hash_ranges(rows, rows_max):
         walk.visit(begin, end, found)
-    alive = present - found.keyed
-    alive -= BitMap64([special.llsn for special in specials])
-    alive |= found.live & present
-    kept = live_storage_deletes(deletes, boundary, found.shadowing, trim_llsn_end)
-    alive |= BitMap64([deletes[position].llsn for position in np.flatnonzero(kept)])
+    kept = live_storage_deletes(deletes, boundary, found.shadowing, trim)
+    if keep_deletes:
+        kept |= np.array([delete.llsn >= trim for delete in deletes], dtype=np.bool_)
     unheard = np.flatnonzero(silent_storage_deletes(deletes, kept))
-    silent = (found.silent & present) | BitMap64([deletes[place].llsn for place in unheard])
-    return Liveness(alive, found.dead_bytes, silent)
+    for position in np.flatnonzero(kept):
+        llsn, number = places.split(deletes[position].llsn)
+        found.outcomes[number].kept.add(llsn)
+    for position in unheard:
+        llsn, number = places.split(deletes[position].llsn)
+        found.outcomes[number].unheard.add(llsn)
+    return [
+        outcome.liveness(present, specials)
+        for outcome, (present, specials) in zip(found.outcomes, looked_at, strict=True)
+    ]
 
 
-def _present(
-    segments: Sequence[Segment],
-    opened: OpenSegments,
-    memory: MemorySource,
-    index: int,
-    trim_llsn_end: int,
-) -> tuple[BitMap64, list[SpecialEntry]]:
+def _present(stream: StreamSources, opened: OpenSegments) -> tuple[BitMap64, list[SpecialEntry]]:
     """The LLSNs that are physically there, and the special entries among them."""
-    present = memory.present.copy()
-    specials = list(memory.specials)
-    for segment in segments:
+    present = stream.memory.present.copy()
+    specials = list(stream.memory.specials)
+    for segment in stream.segments:
         with opened.lease(segment.path) as reader:
             llsns = reader.llsns()
         llsns &= BitMap64(range(segment.first_llsn, segment.end_llsn))
         present |= llsns
         specials.extend(s for s in segment.specials if s.llsn < segment.end_llsn)
-    present &= BitMap64(range(trim_llsn_end, index + 1))
+    present &= BitMap64(range(stream.trim_llsn_end, stream.index + 1))
     return present, [special for special in specials if special.llsn in present]
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the hash ranges so far came to."""
+class _Outcome:
+    """What the hash ranges so far came to, for one stream."""
 
-    shadowing: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    """Which storage deletes shadow something."""
-    dead_bytes: dict[int, int]
+    dead_bytes: dict[int, int] = field(default_factory=dict)
     keyed: BitMap64 = field(default_factory=BitMap64)
     live: BitMap64 = field(default_factory=BitMap64)
     silent: BitMap64 = field(default_factory=BitMap64)
+    kept: BitMap64 = field(default_factory=BitMap64)
+    """Live storage deletes and, below, dead ones of which nothing tells."""
+    unheard: BitMap64 = field(default_factory=BitMap64)
+
+    def liveness(self, present: BitMap64, specials: Sequence[SpecialEntry]) -> Liveness:
+        alive = present - self.keyed
+        alive -= BitMap64([special.llsn for special in specials])
+        alive |= self.live & present
+        alive |= self.kept
+        return Liveness(alive, self.dead_bytes, (self.silent & present) | self.unheard)
+
+
+@dataclass(slots=True)
+class _Found:
+    shadowing: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    """Which storage deletes shadow something."""
+    outcomes: list[_Outcome]
+
+
+class _Places:
+    """LLSNs of several streams as one number each, in the order of (LLSN, stream).
+
+    Of a single stream it is the LLSN itself.
+    """
+
+    def __init__(self, streams: int) -> None:
+        self._bits = (streams - 1).bit_length()
+        self._mask = (1 << self._bits) - 1
+
+    def join(self, llsn: int, number: int) -> int:
+        return llsn << self._bits | number
+
+    def split(self, place: int) -> tuple[int, int]:
+        return place >> self._bits, place & self._mask
+
+    def join_rows(self, rows: KeyRows, number: int) -> KeyRows:
+        if not self._bits:
+            return rows
+        return replace(rows, llsn=rows.llsn << np.uint64(self._bits) | np.uint64(number))
+
+    def bitmaps(self, places: Llsns) -> Iterator[tuple[int, BitMap64]]:
+        """The LLSNs among ``places``, for each stream that has any."""
+        if not self._bits:
+            yield 0, _bitmap(places)
+            return
+        numbers = places & np.uint64(self._mask)
+        llsns = places >> np.uint64(self._bits)
+        for number in np.unique(numbers).tolist():
+            yield number, _bitmap(llsns[numbers == np.uint64(number)])
 
 
 @dataclass(slots=True)
 class _Walk:
-    segments: Sequence[Segment]
+    streams: Sequence[StreamSources]
     opened: OpenSegments
-    memory: MemorySource
-    index: int
     boundary: int
     deletes: list[StorageDelete]
     trim_llsn_end: int
     rows_max: int
+    places: _Places
+    keep_deletes: bool
+    _segments: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    """Stream and segment by the number of a source; memory goes by the number 0."""
 
     def visit(self, begin: int, end: int, found: _Found) -> None:
         """Add the outcome for one hash range."""
         gathered: _Gathered | None = None
+        del self._segments[1:]
         for number, rows in self._sources(begin, end):
             gathered = _extend(gathered, rows, number)
-            found.keyed |= _bitmap(rows.llsn)
+            self._note_keyed(rows, found)
             if len(gathered.rows) > self.rows_max:
                 gathered = self._fold(gathered, found)
         if gathered is not None:
             outcome = self._judge(gathered)
-            found.live |= _bitmap(gathered.rows.llsn[outcome.mask])
-            found.silent |= _bitmap(gathered.rows.llsn[outcome.silent])
+            for number, live in self.places.bitmaps(gathered.rows.llsn[outcome.mask]):
+                found.outcomes[number].live |= live
+            for number, silent in self.places.bitmaps(gathered.rows.llsn[outcome.silent]):
+                found.outcomes[number].silent |= silent
             found.shadowing |= outcome.shadowed
-            _count_dead(gathered, outcome.mask, found.dead_bytes)
+            self._count_dead(gathered, outcome.mask, found)
+
+    def _note_keyed(self, rows: KeyRows, found: _Found) -> None:
+        for number, keyed in self.places.bitmaps(rows.llsn):
+            found.outcomes[number].keyed |= keyed
+        if self.keep_deletes:
+            for number, deletes in self.places.bitmaps(rows.llsn[rows.kind == KIND_DELETE]):
+                found.outcomes[number].live |= deletes
 
     def _sources(self, begin: int, end: int) -> Iterator[tuple[int, KeyRows]]:
-        """Rows of one source after the other in the hash range; memory goes by the number 0.
+        """Rows of one source after the other in the hash range.
 
-        Older sources come first, which makes sorting cheap.
+        Older sources of a stream come first, which makes sorting cheap.
         """
-        limit = np.uint64(self.index)
-        for segment in self.segments:
-            if not segment.keyed:
-                continue
-            with self.opened.lease(segment.path) as reader:
-                rows = reader.key_rows(begin, end)
-            valid = (rows.llsn < np.uint64(segment.end_llsn)) & (rows.llsn <= limit)
-            yield segment.number, rows if bool(valid.all()) else rows.filter(valid)
-        rows = self.memory.rows.between(begin, end)
-        yield 0, rows.filter(rows.llsn <= limit)
+        for number, stream in enumerate(self.streams):
+            limit = np.uint64(stream.index)
+            for segment in stream.segments:
+                if not segment.keyed:
+                    continue
+                with self.opened.lease(segment.path) as reader:
+                    rows = reader.key_rows(begin, end)
+                valid = (rows.llsn < np.uint64(segment.end_llsn)) & (rows.llsn <= limit)
+                rows = rows if bool(valid.all()) else rows.filter(valid)
+                self._segments.append((number, segment.number))
+                yield len(self._segments) - 1, self.places.join_rows(rows, number)
+            rows = stream.memory.rows.between(begin, end)
+            yield 0, self.places.join_rows(rows.filter(rows.llsn <= limit), number)
 
     def _judge(self, gathered: _Gathered) -> LiveRows:
         return live_rows(gathered.rows, self.boundary, self.deletes, self.trim_llsn_end)
@@ -208,9 +325,20 @@ class _Walk:
         """Leave out the rows that decide nothing; a silent delete is its own witness, and stays."""
         outcome = self._judge(gathered)
         kept = outcome.mask | outcome.witnesses
-        _count_dead(gathered, kept, found.dead_bytes)
+        self._count_dead(gathered, kept, found)
         found.shadowing |= outcome.shadowed
         return _Gathered(gathered.rows.filter(kept), gathered.sources[kept])
+
+    def _count_dead(
+        self, gathered: _Gathered, kept: np.ndarray[tuple[int], np.dtype[np.bool_]], found: _Found
+    ) -> None:
+        dead = ~kept
+        sources, sizes = gathered.sources[dead], gathered.rows.size[dead]
+        for source in np.unique(sources).tolist():
+            if source:
+                stream, segment = self._segments[source]
+                size = int(sizes[sources == source].sum(dtype=np.uint64))
+                found.outcomes[stream].dead_bytes[segment] += size
 
 
 def _extend(gathered: _Gathered | None, rows: KeyRows, number: int) -> _Gathered:
@@ -219,18 +347,6 @@ def _extend(gathered: _Gathered | None, rows: KeyRows, number: int) -> _Gathered
         return _Gathered(rows, sources)
     joined = concat_rows([gathered.rows, rows])
     return _Gathered(joined, np.concatenate([gathered.sources, sources]))
-
-
-def _count_dead(
-    gathered: _Gathered,
-    kept: np.ndarray[tuple[int], np.dtype[np.bool_]],
-    dead_bytes: dict[int, int],
-) -> None:
-    dead = ~kept
-    sources, sizes = gathered.sources[dead], gathered.rows.size[dead]
-    for number in np.unique(sources).tolist():
-        if number in dead_bytes:
-            dead_bytes[number] += int(sizes[sources == number].sum(dtype=np.uint64))
 
 
 def _up_to(batch: Batch, index: int) -> Batch | None:
@@ -248,7 +364,7 @@ def _hash_ranges(rows: int, rows_max: int) -> list[tuple[int, int]]:
     return list(pairwise(borders))
 
 
-def _bitmap(llsns: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> BitMap64:
+def _bitmap(llsns: Llsns) -> BitMap64:
     """A bitmap of an array; pyroaring takes a sorted ``array`` fastest."""
     column = array("Q")
     column.frombytes(np.sort(llsns).tobytes())

@@ -60,6 +60,9 @@ class Memtable:
     batches: list[StoredBatch] = field(default_factory=list)
     runs: GlsnRuns = field(default_factory=GlsnRuns)
     size: int = 0
+    stream_end: int = 0
+    """Where the stream ended when the WAL went on to the next file, if not behind the batches:
+    later files say what was truncated of this one."""
     _starts: list[int] = field(default_factory=list)
     _puts: dict[tuple[int, bytes], int] = field(default_factory=dict)
     """Last LLSN of the PUTs whose versions are their GLSNs: the greatest, for both grow."""
@@ -81,6 +84,7 @@ class Memtable:
     def add(self, batch: StoredBatch) -> None:
         if self.batches:
             check(batch.first_llsn >= self.end_llsn, "M1: batches of a memtable must ascend")
+        self.stream_end = 0
         self.batches.append(batch)
         self._starts.append(batch.first_llsn)
         self.size += batch.size

@@ -8,6 +8,7 @@ Directory:
   manifest                  what the log is, and the state of its streams
   wal/<number>.wal          frames that are not in segments yet
   streams/<id>/             segments and snapshots of one stream
+  blobs/                    BLOBs, if the log is that of a datastore (``blob_store``)
 
 Invariants:
   K1  The manifest says that a WAL file is no longer needed only after its segments are durable.
@@ -40,7 +41,7 @@ from tidelog.formats.wal_payloads import (
 from tidelog.limits import WAL_BACKLOG_FILES_MAX
 from tidelog.storage.atomic_file import replace_file
 from tidelog.storage.fail_stop import FailStopVfs
-from tidelog.storage.memtable import StoredBatch
+from tidelog.storage.memtable import Memtable, StoredBatch
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.segment_writer import SegmentPlace
 from tidelog.storage.stream_store import StreamStore
@@ -84,6 +85,10 @@ class NodeStore:
     lock_file: Lock
     streams: dict[int, StreamStore] = field(default_factory=dict)
     topics: dict[int, TopicManifest] = field(default_factory=dict)
+    half_flushed: bool = False
+    """Streams left dead entries out of segments, and the manifest still needs their WAL file."""
+    applying: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a frame is applied: who holds it sees streams between two frames."""
     _manifest_lock: threading.Lock = field(default_factory=threading.Lock)
 
     # -- writing (committing thread) ----------------------------------------------------
@@ -106,7 +111,8 @@ class NodeStore:
         """Make a frame durable, then apply it to the streams (K3)."""
         records = self._records(frame)
         self.wal.append(records)
-        self.apply(frame)
+        with self.applying:
+            self.apply(frame)
 
     def apply(self, frame: FrameWrite) -> None:
         for write in frame.batches:
@@ -122,7 +128,7 @@ class NodeStore:
         for stream, trim in frame.trims:
             self.streams[stream].apply_trim(trim.llsn_end, trim.glsn_end)
         for stream, truncate in frame.truncates:
-            self.streams[stream].apply_truncate(truncate.llsn_end, truncate.term)
+            self.streams[stream].apply_truncate(truncate.llsn_end, truncate.term, self.wal.number)
         for stream, version in frame.boundaries:
             self.streams[stream].apply_boundary(version)
 
@@ -160,25 +166,35 @@ class NodeStore:
     def backlog_is_full(self) -> bool:
         return self.backlog > WAL_BACKLOG_FILES_MAX
 
+    def can_flush(self) -> bool:
+        """Whether there is a rolled WAL file whose entries are all ordered."""
+        return self.backlog > 0 and not any(
+            table.batches and table.runs.llsn_end < table.end_llsn
+            for _, table in self._oldest_memtables()
+        )
+
+    def _oldest_memtables(self) -> list[tuple[StreamStore, Memtable]]:
+        number = self.manifest.wal_file
+        return [
+            (store, table)
+            for store in list(self.streams.values())
+            for table in store.view.memtables
+            if table.wal_file == number
+        ]
+
     def flush_oldest(self) -> bool:
         """Move the oldest rolled WAL file into segments; False when there is none to move.
 
         Entries that are not ordered yet keep their WAL file back.
         """
         number = self.manifest.wal_file
-        if number >= self.wal.number:
+        if not self.can_flush():
             return False
-        pairs = [
-            (store, table)
-            for store in self.streams.values()
-            for table in store.view.memtables
-            if table.wal_file == number
-        ]
-        if any(table.batches and table.runs.llsn_end < table.end_llsn for _, table in pairs):
-            return False
-        for store, table in pairs:
+        self.half_flushed = True
+        for store, table in self._oldest_memtables():
             store.flush(table)
         self.save_manifest(wal_file=number + 1)
+        self.half_flushed = False
         self.wal.retire_below(number + 1)
         return True
 
@@ -216,15 +232,20 @@ class NodeStore:
         replace_file(self.vfs, self.path, MANIFEST_NAME, data)
         self.manifest = manifest
 
-    def add_topic(self, name: str, *, streams: int, versions: str) -> TopicManifest:
-        """Create a topic with its streams; durable when this returns."""
+    def add_topic(
+        self, name: str, *, streams: int, versions: str, key_streams: int | None = None
+    ) -> TopicManifest:
+        """Create a topic with its streams; durable when this returns.
+
+        Each key has its stream, unless ``key_streams`` is 0: then it may be written in any.
+        """
         with self._manifest_lock:
             first = self.manifest.next_stream
             topic = TopicManifest(
                 topic=self.manifest.next_topic,
                 name=name,
                 streams=tuple(range(first, first + streams)),
-                key_streams=streams,
+                key_streams=streams if key_streams is None else key_streams,
                 versions=versions,
             )
             self._install_topic(topic, topic.streams)
@@ -288,6 +309,7 @@ class NodeStore:
             topic=manifest.topic,
             term=manifest.term,
             log_versions=topic.versions == "log",
+            shared_keys=topic.key_streams == 0,
         )
 
     def close(self) -> None:

@@ -23,7 +23,13 @@ from tidelog.core.replica.producers import ProducerTable
 from tidelog.core.replica.recover import Facts, recover
 from tidelog.errors import CorruptData, NotALog
 from tidelog.formats.batch import decode_batch
-from tidelog.formats.manifest import Manifest, StreamManifest, decode_manifest, encode_manifest
+from tidelog.formats.manifest import (
+    LOG_ID_BYTES,
+    Manifest,
+    StreamManifest,
+    decode_manifest,
+    encode_manifest,
+)
 from tidelog.formats.wal import (
     DecodedRecord,
     Frame,
@@ -37,6 +43,7 @@ from tidelog.formats.wal_payloads import (
 )
 from tidelog.limits import MANIFEST_BYTES_MAX
 from tidelog.storage.atomic_file import read_file, remove_temporaries, replace_file
+from tidelog.storage.blob_store import BLOBS_DIRECTORY
 from tidelog.storage.compaction import segment_facts, settled_index
 from tidelog.storage.compaction_files import recover_groups, remove_symlinks
 from tidelog.storage.fail_stop import FailStopVfs
@@ -56,13 +63,22 @@ from tidelog.storage.vfs import FileKind, Lock, Vfs
 from tidelog.storage.wal import Wal, wal_numbers, wal_path
 from tidelog.storage.wal_recovery import holds_any_frame, replay_wal
 
-_OWN_NAMES = {LOCK_NAME, MANIFEST_NAME, WAL_DIRECTORY, STREAMS_DIRECTORY, f"{MANIFEST_NAME}.tmp"}
+_OWN_NAMES = {
+    LOCK_NAME,
+    MANIFEST_NAME,
+    WAL_DIRECTORY,
+    STREAMS_DIRECTORY,
+    BLOBS_DIRECTORY,
+    f"{MANIFEST_NAME}.tmp",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
     wal_file_bytes: int
     create: bool = True
+    log_id: bytes | None = None
+    """What a log that is made now calls itself; by default something that no other log does."""
 
 
 def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
@@ -103,7 +119,7 @@ def _create(disk: FailStopVfs, path: str, options: StoreOptions, lock: Lock) -> 
     for name in disk.list_dir(wal_directory):
         disk.unlink(f"{wal_directory}/{name}")
     manifest = Manifest(
-        log_id=secrets.token_bytes(16),
+        log_id=options.log_id or secrets.token_bytes(LOG_ID_BYTES),
         hash_seed=secrets.randbits(64),
         wal_file=1,
         wal_sequence=1,
@@ -239,7 +255,7 @@ class _Opening:
                     store.apply_trim(trim.llsn_end, trim.glsn_end)
                 case RecordType.TRUNCATE:
                     truncate = decode_truncate(record.payload)
-                    store.replay_truncate(truncate.llsn_end, truncate.term)
+                    store.replay_truncate(truncate.llsn_end, truncate.term, wal_file)
                 case RecordType.BOUNDARY:
                     store.apply_boundary(decode_boundary(record.payload))
 

@@ -47,6 +47,8 @@ class StreamStore:
     term: int
     log_versions: bool
     """Write versions are GLSNs, so the GC boundary of a snapshot is the GLSN of its index."""
+    shared_keys: bool = False
+    """Its keys are written in other streams of the topic as well (``shared_keys``)."""
     view: StreamView = field(default_factory=StreamView)
     snapshot: SnapshotState = field(default_factory=SnapshotState)
     context: CommitContext = NONE
@@ -59,7 +61,7 @@ class StreamStore:
     end_llsn: int = 1
     """LLSN of the next entry to store; at or beyond the ordered end."""
     stored_end: int = 1
-    """Where the entries end that are in segments, or were dead before they got there."""
+    """Where the stream ended before the first WAL file that is not in segments yet."""
     dead_bytes: dict[int, int] = field(default_factory=dict)
     pins: Pins = field(default_factory=Pins)
     snapshots: SnapshotStore = field(init=False)
@@ -114,25 +116,22 @@ class StreamStore:
     def apply_boundary(self, version: int) -> None:
         self.boundary = max(self.boundary, version)
 
-    def apply_truncate(self, llsn_end: int, term: int) -> None:
-        """Forget the unordered entries from ``llsn_end`` on."""
+    def apply_truncate(self, llsn_end: int, term: int, wal_file: int) -> None:
+        """Forget the unordered entries from ``llsn_end`` on, as ``wal_file`` says."""
         check(llsn_end >= self.ordered_end, "T3: ordered entries cannot be truncated")
-        self.replay_truncate(llsn_end, term)
+        self.replay_truncate(llsn_end, term, wal_file)
 
-    def replay_truncate(self, llsn_end: int, term: int) -> None:
+    def replay_truncate(self, llsn_end: int, term: int, wal_file: int) -> None:
         """The same at a start, when the context may know a later order of what came instead."""
+        self.active(wal_file)
+        llsn_end = min(self.end_llsn, llsn_end)
         with self.lock:
-            # Memtables without such entries stay the ones that the worker may be flushing.
-            tables = [
-                table.truncated(llsn_end) if table.batches and table.end_llsn > llsn_end else table
-                for table in self.view.memtables
-            ]
+            tables = [_truncated(table, llsn_end, wal_file) for table in self.view.memtables]
             newest = self.next_segment - 1
             self.limits = (*self.limits, TruncationLimit(newest, llsn_end))
             self._arrange(self.view.segments, tables)
             self.producers.truncate(llsn_end)
-            self.end_llsn = min(self.end_llsn, llsn_end)
-            self.stored_end = min(self.stored_end, llsn_end)
+            self.end_llsn = llsn_end
             self.term = max(self.term, term)
 
     def active(self, wal_file: int) -> Memtable:
@@ -155,19 +154,22 @@ class StreamStore:
         iterator is done.
         """
         with self.pins.pinned():
-            view = self.view
-            for segment in view.segments:
-                first, last = max(begin, segment.first_llsn), min(end, segment.end_llsn)
-                if first >= last:
-                    continue
-                with self.opened.lease(segment.path) as reader:
-                    runs = reader.footer.runs
-                    for batch in reader.read_blocks(first, last):
-                        yield BatchSlice(batch, batch.position(first), batch.position(last), runs)
-            for table in view.memtables:
-                for stored in table.batches_between(begin, end):
-                    batch = stored.view()
-                    yield BatchSlice(batch, batch.position(begin), batch.position(end), table.runs)
+            yield from self.read_view(self.view, begin, end)
+
+    def read_view(self, view: StreamView, begin: int, end: int) -> Iterator[BatchSlice]:
+        """The same of a view that the caller holds pinned."""
+        for segment in view.segments:
+            first, last = max(begin, segment.first_llsn), min(end, segment.end_llsn)
+            if first >= last:
+                continue
+            with self.opened.lease(segment.path) as reader:
+                runs = reader.footer.runs
+                for batch in reader.read_blocks(first, last):
+                    yield BatchSlice(batch, batch.position(first), batch.position(last), runs)
+        for table in view.memtables:
+            for stored in table.batches_between(begin, end):
+                batch = stored.view()
+                yield BatchSlice(batch, batch.position(begin), batch.position(end), table.runs)
 
     def runs_by_glsn(self, glsn_begin: int, glsn_end: int) -> Iterator[tuple[int, int, int]]:
         """(LLSN, GLSN, length) of the ordered ranges in ``[glsn_begin, glsn_end)``, ascending."""
@@ -203,6 +205,17 @@ class StreamStore:
 
     def find_key(self, storage_id: int, key: bytes, hashed: tuple[int, int]) -> KeyedWrite | None:
         """The greatest write of a key that was neither trimmed nor killed by a storage delete."""
+        best, killer = self.find_writes(storage_id, key, hashed)
+        if best is None or best.llsn < self.trim_llsn_end:
+            return None
+        if killer is not None and (best.version, best.llsn) < (killer.version, killer.llsn):
+            return None
+        return best
+
+    def find_writes(
+        self, storage_id: int, key: bytes, hashed: tuple[int, int]
+    ) -> tuple[KeyedWrite | None, KeyedWrite | None]:
+        """The greatest write of a key, and the greatest delete of its storage."""
         with self.pins.pinned():
             view = self.view
             best: KeyedWrite | None = None
@@ -211,12 +224,7 @@ class StreamStore:
             for segment in reversed(view.segments):
                 if segment.keyed and not (best and best.version > segment.max_version):
                     best = self._find_in_segment(segment, hashed, best)
-            killer = self._storage_delete(view, storage_id)
-        if best is None or best.llsn < self.trim_llsn_end:
-            return None
-        if killer is not None and (best.version, best.llsn) < (killer.version, killer.llsn):
-            return None
-        return best
+            return best, self._storage_delete(view, storage_id)
 
     def _find_in_segment(
         self, segment: Segment, hashed: tuple[int, int], best: KeyedWrite | None
@@ -250,8 +258,8 @@ class StreamStore:
             tables = [other for other in self.view.memtables if other is not table]
             added = (segment,) if segment else ()
             self.next_segment += len(added)
-            if table.batches:
-                self.stored_end = table.end_llsn
+            if table.stream_end or table.batches:
+                self.stored_end = table.stream_end or table.end_llsn
             self._arrange((*self.view.segments, *added), tables)
         return segment
 
@@ -299,15 +307,21 @@ class StreamStore:
 
     def take_snapshot(self) -> SnapshotState:
         """Snapshot everything ordered so far; publishes the new live indexes as one value."""
+        check(not self.shared_keys, "streams that share their keys are snapshotted together")
         with self.lock:
             state = self.state()
             index = state.context.llsn_end - 1
             memory = self._memory_source(index)
             segments = self.view.segments
-        liveness = self._liveness(segments, memory, index, state)
+        return self.publish(state, self._liveness(segments, memory, index, state))
+
+    def publish(self, state: StreamState, liveness: Liveness) -> SnapshotState:
+        """Make a snapshot of ``state`` durable, then known."""
+        index = state.context.llsn_end - 1
         previous = self.snapshot
-        if self.trim_llsn_end > 1:
-            # A trimmed write must not bring back the older ones that it had killed.
+        if self.trim_llsn_end > 1 or self.shared_keys:
+            # A trimmed write must not bring back the older ones that it had killed; nor an entry
+            # that waits to be ordered, which holds the boundary down, those that are dead already.
             liveness.live.difference_update(previous.dead())
         check_dead_stays_dead(previous.live, previous.index, liveness.live)
         trimmed = state.trim_llsn_end > 1
@@ -360,6 +374,7 @@ class StreamStore:
             index=index,
             boundary=boundary,
             trim_llsn_end=state.trim_llsn_end,
+            keep_deletes=self.shared_keys,
         )
 
     def _boundary_of(self, state: StreamState) -> int:
@@ -394,3 +409,19 @@ class StreamStore:
                 next_segment=self.next_segment,
                 stored_end=self.stored_end,
             )
+
+
+def _truncated(table: Memtable, llsn_end: int, wal_file: int) -> Memtable:
+    """The memtable without the entries from ``llsn_end`` on, by a frame in ``wal_file``.
+
+    When the WAL is replayed from a later file on, that file must find the end that it goes on
+    from, be it that of entries which it truncates.
+    """
+    if table.batches and table.end_llsn > llsn_end:
+        end = table.stream_end or table.end_llsn
+        table = table.truncated(llsn_end)
+        table.stream_end = end
+    # Memtables without such entries stay the ones that the worker may be flushing.
+    if table.wal_file == wal_file:
+        table.stream_end = 0 if table.batches and table.end_llsn == llsn_end else llsn_end
+    return table

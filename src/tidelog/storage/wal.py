@@ -16,6 +16,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
+from time import perf_counter_ns
 from typing import Final
 
 from tidelog.errors import DiskFull, LogError, StorageFailed
@@ -65,6 +66,9 @@ class Wal:
         """Sequence of the next frame: all frames below it are durable."""
         self.frames = 0
         self.bytes_written = 0
+        self.write_ns = 0
+        """What the write and, below, the sync of the last frame took."""
+        self.sync_ns = 0
 
     # -- opening ---------------------------------------------------------------
 
@@ -118,12 +122,15 @@ class Wal:
         if file is None:
             raise StorageFailed("the write-ahead log is closed")
         frame = encode_frame_parts(records, self.sequence, self._salt)
+        begin = perf_counter_ns()
         try:
             file.write_at(self._offset, frame)
         except DiskFull as error:
             # Half a frame may be there, and it cannot be told what a later one would overwrite.
             raise self._vfs.stop(f"the disk filled up inside a WAL frame: {error}") from error
+        written = perf_counter_ns()
         file.sync()
+        self.write_ns, self.sync_ns = written - begin, perf_counter_ns() - written
         size = sum(map(len, frame))
         self._offset += size
         self.sequence += 1
