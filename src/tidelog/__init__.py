@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from tidelog.client.log import AsyncRemoteLog
     from tidelog.client.log import connect_async_log as connect_async
     from tidelog.client.topic import AsyncRemoteTopic
+    from tidelog.core.session.options import FlushAt
+    from tidelog.core.session.output import Durability, Notice
+    from tidelog.datastore.blob_pool import BlobPool
+    from tidelog.datastore.datastore import Datastore
+    from tidelog.datastore.log_channel import LogChannel
+    from tidelog.datastore.options import DatastoreOptions, Sending
+    from tidelog.datastore.write_version import WriteVersion
     from tidelog.embedded.async_log import AsyncLog, AsyncTopic
     from tidelog.embedded.async_log import open_async_log as open_async
     from tidelog.embedded.log import Log
@@ -20,6 +27,7 @@ if TYPE_CHECKING:
     from tidelog.embedded.topic import Topic
     from tidelog.formats.entry import Entry, Kind
     from tidelog.interface.records import Ack, Receipt, Record
+    from tidelog.net.security import ClientSecurity
 
 __version__ = "0.1.0"
 
@@ -30,6 +38,16 @@ _PLACES = {
     "RemoteTopic": ("tidelog.client.blocking", "RemoteTopic"),
     "AsyncRemoteLog": ("tidelog.client.log", "AsyncRemoteLog"),
     "AsyncRemoteTopic": ("tidelog.client.topic", "AsyncRemoteTopic"),
+    "ClientSecurity": ("tidelog.net.security", "ClientSecurity"),
+    "BlobPool": ("tidelog.datastore.blob_pool", "BlobPool"),
+    "Datastore": ("tidelog.datastore.datastore", "Datastore"),
+    "DatastoreOptions": ("tidelog.datastore.options", "DatastoreOptions"),
+    "Durability": ("tidelog.core.session.output", "Durability"),
+    "FlushAt": ("tidelog.core.session.options", "FlushAt"),
+    "LogChannel": ("tidelog.datastore.log_channel", "LogChannel"),
+    "Notice": ("tidelog.core.session.output", "Notice"),
+    "Sending": ("tidelog.datastore.options", "Sending"),
+    "WriteVersion": ("tidelog.datastore.write_version", "WriteVersion"),
     "open": ("tidelog.embedded.log", "open_log"),
     "open_async": ("tidelog.embedded.async_log", "open_async_log"),
     "Log": ("tidelog.embedded.log", "Log"),
@@ -50,16 +68,26 @@ __all__ = [
     "AsyncRemoteLog",
     "AsyncRemoteTopic",
     "AsyncTopic",
+    "BlobPool",
+    "ClientSecurity",
+    "Datastore",
+    "DatastoreOptions",
+    "Durability",
     "Entry",
+    "FlushAt",
     "Kind",
     "Log",
+    "LogChannel",
     "LogError",
+    "Notice",
     "Options",
     "Receipt",
     "Record",
     "RemoteLog",
     "RemoteTopic",
+    "Sending",
     "Topic",
+    "WriteVersion",
     "connect",
     "connect_async",
     "open",

@@ -123,10 +123,16 @@ def all_errors(kind: type[errors.LogError] = errors.LogError) -> list[type[error
     return [kind, *(found for other in kind.__subclasses__() for found in all_errors(other))]
 
 
+EXTRA: dict[type[errors.LogError], dict[str, int]] = {
+    errors.Trimmed: {"first_available": 1},
+    errors.ReplicaRefused: {"code": 1},
+}
+
+
 def test_every_error_has_its_exit_code() -> None:
     codes: dict[ExitCode, set[str]] = {}
     for kind in all_errors():
-        error = kind("x", first_available=1) if kind is errors.Trimmed else kind("x")
+        error = kind("x", **EXTRA.get(kind, {}))
         codes.setdefault(code_of(error), set()).add(kind.__name__)
 
     assert codes[ExitCode.DAMAGED] == {"CorruptData", "UnsupportedVersion"}

@@ -1,4 +1,4 @@
-"""A log in each of its faces: embedded, served over TCP, served over a Unix socket."""
+"""A log in each of its faces: embedded, served over TCP, over TLS, over a Unix socket."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 import tidelog
 from tests.client.served import Node, node, socket_path
+from tests.security.material import client, server
 from tidelog.interface.handles import LogHandle
 
-FACES = ("embedded", "tcp", "unix")
+FACES = ("embedded", "tcp", "tls", "unix")
 
 
 @pytest.fixture
@@ -32,5 +33,8 @@ def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogHandle]:
         endpoint = "tcp://127.0.0.1:0"
         if request.param == "unix":
             endpoint = f"unix://{stack.enter_context(socket_path())}"
-        running = stack.enter_context(node(tmp_path / "log", endpoint))
-        yield stack.enter_context(tidelog.connect(running.url))
+        if request.param == "tls":
+            endpoint = "tls://127.0.0.1:0"
+        security = server() if request.param == "tls" else None
+        running = stack.enter_context(node(tmp_path / "log", endpoint, security=security))
+        yield stack.enter_context(tidelog.connect(running.url, security=client()))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tidelog.embedded.options import Options
 from tidelog.net.loops import run
+from tidelog.net.security import ServerSecurity
 from tidelog.server.serve import serve
 
 START_SECONDS = 30.0
@@ -20,10 +21,13 @@ START_SECONDS = 30.0
 class Node:
     """A node that serves until it is stopped."""
 
-    def __init__(self, path: Path, endpoints: list[str]) -> None:
+    def __init__(
+        self, path: Path, endpoints: list[str], security: ServerSecurity | None = None
+    ) -> None:
         self._ready: Future[tuple[asyncio.AbstractEventLoop, list[str]]] = Future()
         self._main: asyncio.Task[None] | None = None
         self._path = path
+        self._security = security
         self._thread = threading.Thread(target=lambda: run(self._serve(endpoints)))
         self._thread.start()
         self._loop, self.endpoints = self._ready.result(START_SECONDS)
@@ -36,6 +40,7 @@ class Node:
                 self._path,
                 endpoints,
                 options=Options(),
+                security=self._security,
                 ready=lambda bound: self._ready.set_result((loop, bound)),
             )
         except asyncio.CancelledError:
@@ -65,16 +70,17 @@ class Node:
 
 def url_of(endpoint: str, topic: str = "") -> str:
     """The URL for clients of a node that listens at ``endpoint``."""
-    if endpoint.startswith("tcp://"):
-        return f"tidelog://{endpoint.removeprefix('tcp://')}/{topic}"
+    for scheme, url in (("tcp://", "tidelog://"), ("tls://", "tidelog+tls://")):
+        if endpoint.startswith(scheme):
+            return f"{url}{endpoint.removeprefix(scheme)}/{topic}"
     query = f"?topic={topic}" if topic else ""
     return f"tidelog+unix://{endpoint.removeprefix('unix://')}{query}"
 
 
 @contextmanager
-def node(path: Path, *endpoints: str) -> Iterator[Node]:
+def node(path: Path, *endpoints: str, security: ServerSecurity | None = None) -> Iterator[Node]:
     """Serve the log at ``path``, at any free port by default."""
-    running = Node(path, list(endpoints) or ["tcp://127.0.0.1:0"])
+    running = Node(path, list(endpoints) or ["tcp://127.0.0.1:0"], security)
     try:
         yield running
     finally:

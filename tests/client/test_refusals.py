@@ -7,14 +7,16 @@ import pytest
 from tidelog import errors
 from tidelog.client.channel import Reconnect
 from tidelog.client.refusals import error_of
-from tidelog.errors import LogError, Trimmed
+from tidelog.errors import LogError, ReplicaRefused, Trimmed
 from tidelog.formats.messages import Refused
 from tidelog.server.refusals import refused
 
 CLASSES = [
     value
     for value in vars(errors).values()
-    if isinstance(value, type) and issubclass(value, LogError) and value is not LogError
+    if isinstance(value, type)
+    and issubclass(value, LogError)
+    and value not in (LogError, ReplicaRefused)
 ]
 
 
@@ -31,7 +33,9 @@ def test_every_error_arrives_as_it_was_sent(kind: type[LogError]) -> None:
         assert arrived.first_available == 7
 
 
-@pytest.mark.parametrize("name", ["LogError", "ErrorOfALaterRelease", "Exception", "annotations"])
+@pytest.mark.parametrize(
+    "name", ["LogError", "ErrorOfALaterRelease", "ReplicaRefused", "Exception", "annotations"]
+)
 def test_what_has_no_name_here_may_have_had_an_effect(name: str) -> None:
     error = error_of(Refused(name, "what happened"))
     assert isinstance(error, LogError)

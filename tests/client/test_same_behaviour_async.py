@@ -12,6 +12,7 @@ import pytest
 
 import tidelog
 from tests.client.served import Node
+from tests.security.material import client, server
 from tidelog.errors import LogClosed, OutOfRange, Trimmed, UnknownTopic, ValueTooLarge
 from tidelog.formats.batch import encode_values
 from tidelog.interface.appends import Part
@@ -30,15 +31,17 @@ async def opened(face: str, path: Path) -> AsyncIterator[AsyncLogHandle]:
         async with await tidelog.open_async(path) as log:
             yield log
         return
-    running = await asyncio.to_thread(Node, path, ["tcp://127.0.0.1:0"])
+    tls = face == "tls"
+    where, security = ("tls", server()) if tls else ("tcp", None)
+    running = await asyncio.to_thread(Node, path, [f"{where}://127.0.0.1:0"], security)
     try:
-        async with await tidelog.connect_async(running.url) as log:
+        async with await tidelog.connect_async(running.url, security=client()) as log:
             yield log
     finally:
         await asyncio.to_thread(running.stop)
 
 
-@pytest.fixture(params=["embedded", "served", "served, uvloop"])
+@pytest.fixture(params=["embedded", "served", "served, uvloop", "tls", "tls, uvloop"])
 def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     """Runs a coroutine with a log; all of it must end in time."""
     face, _, fast = request.param.partition(", ")

@@ -40,6 +40,7 @@ from tidelog.interface.records import Record, records_of
 from tidelog.limits import ATTACHMENT_BYTES_MAX, MESSAGE_BYTES_MAX
 from tidelog.net.endpoint import Endpoint, TcpEndpoint, UnixEndpoint
 from tidelog.net.loops import run as run_in_loop
+from tidelog.net.security import ServerSecurity
 from tidelog.server.node import NodeOptions, ServedNode
 from tidelog.storage.vfs import Vfs
 from tidelog.testing.disk import SimDisk
@@ -87,13 +88,15 @@ async def serving(
     options: Options = INLINE,
     node_options: NodeOptions | None = None,
     vfs: Vfs | None = None,
+    security: ServerSecurity | None = None,
 ) -> AsyncIterator[Served]:
     """A node on a simulated disk; stopped at the end unless the test has stopped it."""
+    context = None if security is None else security.context_for(endpoints)
     vfs = vfs or (disk or SimDisk()).vfs()
     engine = Engine(vfs, "/log", options, create=True)
     if TOPIC not in engine.topic_names():
         engine.create_topic(TOPIC, streams=streams, versions=versions)
-    node = ServedNode(engine, endpoints, options=node_options)
+    node = ServedNode(engine, endpoints, options=node_options, security=security, context=context)
     try:
         yield Served(node, await node.start())
     finally:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.server.raw import LOCAL, TOPIC, Served, run, serving
 from tidelog.formats.messages import Describe, ReadPage
 from tidelog.net.endpoint import TcpEndpoint
-from tidelog.server.http import HttpPages
+from tidelog.net.http_pages import HttpPages
 
 
 @asynccontextmanager

@@ -7,6 +7,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from tidelog.cli.security_options import client_security_options
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOCK_WAIT_SECONDS: Final = 1.0
@@ -14,7 +16,7 @@ LOCK_WAIT_SECONDS: Final = 1.0
 
 def is_url(where: str) -> bool:
     """Whether this is the address of a served log, not a directory."""
-    return where.startswith(("tidelog://", "tidelog+unix://"))
+    return where.startswith(("tidelog://", "tidelog+tls://", "tidelog+unix://"))
 
 
 def _topic(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
@@ -27,7 +29,7 @@ def _topic(ctx: click.Context, param: click.Parameter, value: str | None) -> str
     return value or "default"
 
 
-data_option = click.option(
+_data_option = click.option(
     "-d",
     "--data",
     metavar="DIR|URL",
@@ -37,6 +39,12 @@ data_option = click.option(
     show_envvar=True,
     help="The log's directory, or the address of a node that serves it.",
 )
+
+
+def data_option(function: F) -> F:
+    """Where the log is, and how to show to a node who we are."""
+    return _data_option(client_security_options(function))
+
 
 directory_option = click.option(
     "-d",

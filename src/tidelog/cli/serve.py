@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from tidelog.cli.options import directory_option
+from tidelog.cli.security_options import server_security_options
+
+if TYPE_CHECKING:
+    from tidelog.net.security import ServerSecurity
 
 DEFAULT_LISTEN: Final = "tcp://127.0.0.1:7447"
 DEFAULT_HTTP: Final = "127.0.0.1:7448"
@@ -31,8 +35,9 @@ _http_option = click.option(
     multiple=True,
     default=(DEFAULT_LISTEN,),
     show_default=True,
-    help="tcp://HOST:PORT or unix:///PATH; may be given several times.",
+    help="tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH; may be given several times.",
 )
+@server_security_options
 @_http_option
 @click.option("--topic", metavar="NAME", default="default", show_default=True)
 @click.option("--streams", type=click.IntRange(1), default=1, show_default=True)
@@ -48,6 +53,7 @@ def command(
     streams: int,
     versions: str,
     no_create: bool,
+    security: ServerSecurity,
 ) -> None:
     """Serve a log to clients and Spark until SIGTERM or SIGINT.
 
@@ -67,6 +73,7 @@ def command(
         streams=streams,
         versions=versions,
         create=not no_create,
+        security=security,
         ready=ready,
     )
 
@@ -121,6 +128,7 @@ def _serve(
     streams: int,
     versions: str,
     create: bool,
+    security: ServerSecurity | None = None,
     ready: Callable[[list[str]], None],
 ) -> None:
     from tidelog.net.loops import run
@@ -135,6 +143,7 @@ def _serve(
             streams=streams,
             versions=versions,
             create=create,
+            security=security,
             ready=ready,
         )
     )

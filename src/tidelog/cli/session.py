@@ -15,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from tidelog.cli.options import is_url
+from tidelog.cli.security_options import client_security
 from tidelog.errors import CorruptData, LogLocked, NotALog, ReadOnly, StorageFailed
 from tidelog.invariants import InvariantViolation
 
@@ -119,7 +120,8 @@ def opened_for_reading(path: str) -> Iterator[Engine]:
     from tidelog.embedded.options import Options
     from tidelog.storage.os_vfs import OsVfs
 
-    engine = Engine(ReadOnlyDisk(OsVfs()), path, Options(background=False), create=False)
+    disk = ReadOnlyDisk(OsVfs())
+    engine = Engine(disk, path, Options(background=False), create=False, only_looks=True)
     try:
         yield engine
     finally:
@@ -146,7 +148,8 @@ def _connected(url: str) -> Iterator[Session]:
     from tidelog.net.endpoint import LogUrl, parse_url
 
     # Commands name their topics themselves, and may be about to create the URL's.
-    with connect_log(str(LogUrl(parse_url(url).endpoints))) as log:
+    place = str(LogUrl(parse_url(url).endpoints))
+    with connect_log(place, security=client_security()) as log:
         yield log
 
 

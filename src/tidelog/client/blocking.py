@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.client.channel import Reconnect
+    from tidelog.net.security import ClientSecurity
 
 
 class RemoteTopic(BlockingWriting):
@@ -247,14 +248,16 @@ def connect_log(
     timeout: float = DEFAULT_TIMEOUT,
     log_id: bytes = b"",
     reconnect: Reconnect | None = None,
+    security: ClientSecurity | None = None,
 ) -> RemoteLog:
     """Connect to a served log: ``tidelog://host:port/topic``, several hosts after one another,
-    or ``tidelog+unix:///path/to/socket?topic=name``.
+    ``tidelog+tls://host:port/topic`` or ``tidelog+unix:///path/to/socket?topic=name``.
 
     ``topic`` can be given here instead of in the URL; without either it is the log's first.  With
     ``create`` a missing one is made, with these ``streams`` and ``versions``.  ``timeout`` is how
     many seconds a call takes at most, with all of its tries, unless it says otherwise.
-    ``log_id``: connect to no other log.
+    ``log_id``: connect to no other log.  ``security``: CAs, certificate and token; by default
+    those that the environment names.
     """
     thread = LoopThread()
     try:
@@ -268,6 +271,7 @@ def connect_log(
                 timeout=timeout,
                 log_id=log_id,
                 reconnect=reconnect,
+                security=security,
             )
         )
         return RemoteLog(log, thread)

@@ -18,12 +18,14 @@ from typing import Final
 from tidelog.client.link import KEEP_ALIVE_SECONDS, Link, Reply, open_link
 from tidelog.client.refusals import error_of
 from tidelog.errors import (
+    BadAddress,
     BadFrame,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
     LogClosed,
     LogError,
+    Unauthorized,
     Unreachable,
     UnsupportedVersion,
     WrongLog,
@@ -43,9 +45,11 @@ from tidelog.formats.messages import (
     TopicFigures,
 )
 from tidelog.net.connection import Patience
+from tidelog.net.dialing import Dialer
 from tidelog.net.endpoint import Endpoint
+from tidelog.net.security import ClientSecurity
 
-_FATAL: Final = (WrongLog, UnsupportedVersion, BadFrame)
+_FATAL: Final = (WrongLog, UnsupportedVersion, BadFrame, Unauthorized, BadAddress)
 """What no further attempt will change."""
 _WITHOUT_EFFECT: Final = (
     Describe,
@@ -91,8 +95,11 @@ class Channel:
         log_id: bytes = b"",
         reconnect: Reconnect | None = None,
         patience: Patience | None = None,
+        security: ClientSecurity | None = None,
     ) -> None:
+        """BadOption if ``security`` does not fit to the addresses, or its files are no good."""
         self._endpoints = tuple(endpoints)
+        self._dialer = Dialer.to(self._endpoints, security or ClientSecurity())
         self._client = client
         self._log_id = log_id
         self._reconnect = reconnect or Reconnect()
@@ -271,6 +278,7 @@ class Channel:
             async with asyncio.timeout(self._reconnect.attempt):
                 return await open_link(
                     endpoint,
+                    self._dialer,
                     client=self._client,
                     log_id=self._log_id,
                     on_gone=self._go_down,

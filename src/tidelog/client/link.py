@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from tidelog.client.refusals import error_of
-from tidelog.errors import BadFrame, ConnectionLost, LogError, Unreachable
+from tidelog.errors import BadFrame, ConnectionLost, LogError
 from tidelog.formats.checksum import Buffer
 from tidelog.formats.messages import (
     Answer,
@@ -33,7 +33,8 @@ from tidelog.formats.messages import (
 from tidelog.formats.wire import FrameHeader
 from tidelog.limits import IN_FLIGHT_REQUESTS_MAX
 from tidelog.net.connection import FrameConnection, Patience
-from tidelog.net.endpoint import Endpoint, UnixEndpoint
+from tidelog.net.dialing import Dialer
+from tidelog.net.endpoint import Endpoint
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 _SPARE: Final = 2
@@ -124,11 +125,11 @@ class Link:
 
     # -- requests -----------------------------------------------------------------------------
 
-    async def say_hello(self, client: str, log_id: bytes) -> None:
+    async def say_hello(self, hello: Hello) -> None:
         """Introduce this client; raises what the node has against it."""
         answered: asyncio.Future[Reply | None] = self._loop.create_future()
         self._listeners[_HELLO] = lambda reply: _set(answered, reply)
-        self._connection.send(encode_message(Hello(client, log_id)), request=_HELLO)
+        self._connection.send(encode_message(hello), request=_HELLO)
         reply = await answered
         if reply is None:
             raise self._error
@@ -245,6 +246,7 @@ class Link:
 
 async def open_link(
     endpoint: Endpoint,
+    dialer: Dialer,
     *,
     client: str,
     log_id: bytes,
@@ -253,17 +255,10 @@ async def open_link(
     keep_alive: float = KEEP_ALIVE_SECONDS,
 ) -> Link:
     """Connect to a node and say hello; Unreachable if there is nobody."""
-    loop = asyncio.get_running_loop()
     link = Link(on_gone, patience=patience, keep_alive=keep_alive)
+    await dialer.dial(endpoint, link.connection)
     try:
-        if isinstance(endpoint, UnixEndpoint):
-            await loop.create_unix_connection(lambda: link.connection, endpoint.path)
-        else:
-            await loop.create_connection(lambda: link.connection, endpoint.host, endpoint.port)
-    except (OSError, ValueError) as error:
-        raise Unreachable(f"cannot connect to {endpoint}: {error}") from error
-    try:
-        await link.say_hello(client, log_id)
+        await link.say_hello(Hello(client, log_id, dialer.token))
     except BaseException:
         link.connection.abort()
         with suppress(asyncio.CancelledError):

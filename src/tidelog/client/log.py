@@ -22,6 +22,7 @@ from tidelog.formats.messages import (
 )
 from tidelog.interface.figures import LogStats
 from tidelog.net.endpoint import LogUrl, parse_url
+from tidelog.net.security import ClientSecurity
 
 DEFAULT_TOPIC: Final = "default"
 DEFAULT_TIMEOUT: Final = 60.0
@@ -125,13 +126,20 @@ async def connect_async_log(
     timeout: float = DEFAULT_TIMEOUT,
     log_id: bytes = b"",
     reconnect: Reconnect | None = None,
+    security: ClientSecurity | None = None,
 ) -> AsyncRemoteLog:
     """Connect to a served log, for asyncio; the arguments are those of ``tidelog.connect``."""
     place = parse_url(url)
     name = topic_of(place, topic)
     if not timeout > 0:
         raise BadOption(f"timeout is {timeout}, but must be positive")
-    channel = Channel(place.endpoints, client=CLIENT, log_id=log_id, reconnect=reconnect)
+    channel = Channel(
+        place.endpoints,
+        client=CLIENT,
+        log_id=log_id,
+        reconnect=reconnect,
+        security=ClientSecurity.from_environment() if security is None else security,
+    )
     session = Session(channel, timeout=timeout)
     try:
         try:

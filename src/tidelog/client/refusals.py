@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog import errors
-from tidelog.errors import LogError, Trimmed
+from tidelog.errors import LogError, ReplicaRefused, Trimmed
 from tidelog.formats.messages import Refused
 
 _CLASSES: Final[dict[str, type[LogError]]] = {
     name: value
     for name, value in vars(errors).items()
-    if isinstance(value, type) and issubclass(value, LogError)
+    if isinstance(value, type) and issubclass(value, LogError) and value is not ReplicaRefused
 }
+"""Without the one that replicas tell by a code."""
 
 
 class NodeFailed(LogError):

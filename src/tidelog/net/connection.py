@@ -1,7 +1,7 @@
 """One connection: bytes to frames and back, for both sides.
 
 N1  lengths are checked against the limits before anything is allocated; until ``open_up`` the
-    limits are those of a hello
+    limits are those of a hello, and an owner with a budget admits every frame
 N2  every byte that arrives is copied at most once; large parts arrive where they stay
 N3  nothing waits for ever: a hello, a frame that has begun, a peer that does not read, and a
     closed connection that still has to send each have a deadline
@@ -11,9 +11,21 @@ N4  while reading is paused no frame is handed on, not even one that has arrived
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from socket import (
+    AF_UNIX,
+    IPPROTO_TCP,
+    SO_KEEPALIVE,
+    SOL_SOCKET,
+    TCP_KEEPCNT,
+    TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
+)
 from typing import Final, Protocol, cast
+
+import numpy as np
 
 from tidelog.errors import BadFrame, ConnectionLost, DeadlineExceeded, LogError
 from tidelog.formats.checksum import Buffer
@@ -26,9 +38,11 @@ from tidelog.formats.wire import (
     encode_frame,
 )
 from tidelog.limits import ATTACHMENT_BYTES_MAX, HELLO_BYTES_MAX, KIB, MESSAGE_BYTES_MAX
+from tidelog.net.tls import TlsLayer, opens_with_tls
 
 _BUFFER_BYTES: Final = 64 * KIB
 _NOTHING: Final = memoryview(b"")
+_KEEP_ALIVE: Final = ((TCP_KEEPIDLE, 15), (TCP_KEEPINTVL, 5), (TCP_KEEPCNT, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +75,17 @@ class FrameHandler(Protocol):
 class FrameConnection(asyncio.BufferedProtocol):
     """A protocol for asyncio's transports; all calls belong into the event loop."""
 
-    def __init__(self, handler: FrameHandler, *, patience: Patience | None = None) -> None:
+    def __init__(
+        self,
+        handler: FrameHandler,
+        *,
+        patience: Patience | None = None,
+        admit: Callable[[FrameHeader], bool] | None = None,
+    ) -> None:
+        """``admit`` is asked at the header of each frame; if it says no, it has called ``pause``,
+        and is asked again after ``resume`` (N1)."""
         self._handler = handler
+        self._admit = admit
         self._patience = patience or Patience()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -79,6 +102,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._begin = self._end = 0
         self._head: tuple[FrameHeader, bytes] | None = None
         """Header, checked against the limits, and its bytes; its message is awaited."""
+        self._admitted = False
+        """Whether there is room for the frame of ``_head``."""
         self._message: bytes | None = None
         """The message of ``_head``; its attachment is awaited."""
         self._part = _NOTHING
@@ -113,10 +138,31 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Whether the peer takes what is sent; if not, ``drain`` waits until it does."""
         return self._writable.is_set()
 
-    def open_up(self) -> None:
+    def over_tls(self, context: ssl.SSLContext, *, server_name: str | None = None) -> TlsLayer:
+        """The protocol to give to an event loop instead of this one, for TLS.
+
+        ``server_name`` is what a client expects in the certificate; a server leaves it out.
+        """
+        return TlsLayer(self, context, server_name=server_name, on_failed=self._break)
+
+    def open_up(
+        self,
+        *,
+        message_max: int = MESSAGE_BYTES_MAX,
+        attachment_max: int = ATTACHMENT_BYTES_MAX,
+    ) -> None:
         """Both sides have said hello: from now on frames may be large."""
-        self._message_max, self._attachment_max = MESSAGE_BYTES_MAX, ATTACHMENT_BYTES_MAX
+        self._message_max, self._attachment_max = message_max, attachment_max
         self._cancel_timer(self._on_hello_deadline)
+
+    def keep_alive(self) -> None:
+        """Have the system tell within half a minute of a peer that vanished without a word."""
+        found = None if self._transport is None else self._transport.get_extra_info("socket")
+        if found is None or found.family == AF_UNIX:
+            return
+        found.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+        for option, value in _KEEP_ALIVE:
+            found.setsockopt(IPPROTO_TCP, option, value)
 
     def send(
         self,
@@ -272,6 +318,8 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _read_frame(self) -> bool:
         """Hand on the frame that begins here; False if it has not arrived as a whole."""
         if self._head is None:
+            if self._attachment_max == 0:
+                _check_not_tls(self._buffer[self._begin : self._end])
             if self._end - self._begin < HEADER_BYTES:
                 check_start(self._buffer[self._begin : self._end])
                 return False
@@ -281,7 +329,12 @@ class FrameConnection(asyncio.BufferedProtocol):
             )
             self._begin += HEADER_BYTES
             self._head = header, head
+            self._admitted = self._admit is None
         header, head = self._head
+        if not self._admitted:
+            self._admitted = self._admit is None or self._admit(header)
+            if not self._admitted:
+                return False
         if self._message is None:
             part = self._take(header.message_bytes)
             if part is None:
@@ -312,8 +365,9 @@ class FrameConnection(asyncio.BufferedProtocol):
             return bytes(self._buffer[begin : self._begin])
         if self._message is None and self._begin + size <= _BUFFER_BYTES:
             return None  # A message that the buffer has room for.
-        # Zeroed pages cost nothing until bytes arrive, so an announcement alone takes no memory.
-        self._part = memoryview(bytearray(size))
+        # Pages cost nothing until bytes arrive, so an announcement alone takes no memory; those
+        # of a bytearray would be written to at once.
+        self._part = np.empty(size, np.uint8).data
         self._part[:there] = self._buffer[self._begin : self._end]
         self._filled, self._begin = there, self._end
         return None
@@ -357,6 +411,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._break(BadFrame(f"a frame was not complete after {self._patience.frame} s"))
 
     def _on_hello_deadline(self) -> None:
+        transport = self._transport
+        if isinstance(transport, TlsLayer) and transport.is_shaking_hands:
+            seconds = self._patience.hello
+            self._break(DeadlineExceeded(f"the TLS handshake was not done within {seconds} s"))
+            self.abort()  # There is no way to say a last word.
+            return
         self._break(DeadlineExceeded(f"no hello within {self._patience.hello} s"))
 
     def _watch_writing(self) -> None:
@@ -381,3 +441,12 @@ class FrameConnection(asyncio.BufferedProtocol):
 
 def _length(data: Buffer) -> int:
     return data.nbytes if isinstance(data, memoryview) else len(data)
+
+
+def _check_not_tls(start: memoryview) -> None:
+    """Raise with the reason if a peer that has not said hello yet speaks TLS to us."""
+    if opens_with_tls(start):
+        raise BadFrame(
+            "the peer speaks TLS, and there is none at this address: connect to tidelog:// or "
+            "tcp://, or let the node listen at tls://"
+        )

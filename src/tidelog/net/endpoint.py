@@ -1,8 +1,8 @@
 """Addresses: where a node listens, and the URL under which a client finds a log.  No state.
 
-A node listens at ``tcp://host:port`` or ``unix:///path``.  A client is given
-``tidelog://host:port/topic``, with several hosts after one another if the log may be found at any
-of them, or ``tidelog+unix:///path?topic=name``.
+A node listens at ``tcp://host:port``, ``tls://host:port`` or ``unix:///path``.  A client is given
+``tidelog://host:port/topic`` or ``tidelog+tls://host:port/topic``, with several hosts after one
+another if the log may be found at any of them, or ``tidelog+unix:///path?topic=name``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from tidelog.errors import BadAddress
 DEFAULT_PORT: Final = 7447
 DEFAULT_HTTP_PORT: Final = 7448
 _TCP: Final = "tcp://"
+_TLS: Final = "tls://"
 _UNIX: Final = "unix://"
 _HTTP: Final = "http://"
 _URL: Final = "tidelog://"
+_TLS_URL: Final = "tidelog+tls://"
 _UNIX_URL: Final = "tidelog+unix://"
+URL_SCHEMES: Final = (_URL, _TLS_URL, _UNIX_URL)
 _PORT_END: Final = 1 << 16
 _ADDRESSES_MAX: Final = 64
 
@@ -30,9 +33,11 @@ class TcpEndpoint:
 
     host: str
     port: int
+    tls: bool = False
+    """Whether TLS is spoken there."""
 
     def __str__(self) -> str:
-        return f"{_TCP}{self.address}"
+        return f"{_TLS if self.tls else _TCP}{self.address}"
 
     @property
     def address(self) -> str:
@@ -48,6 +53,11 @@ class UnixEndpoint:
 
     def __str__(self) -> str:
         return f"{_UNIX}{self.path}"
+
+    @property
+    def tls(self) -> bool:
+        """Never: the file system says who may connect, and nothing leaves the machine."""
+        return False
 
 
 Endpoint: TypeAlias = TcpEndpoint | UnixEndpoint
@@ -69,18 +79,19 @@ class LogUrl:
         hosts = ",".join(
             endpoint.address for endpoint in self.endpoints if isinstance(endpoint, TcpEndpoint)
         )
-        return f"{_URL}{hosts}/{quote(self.topic, safe='')}"
+        return f"{_TLS_URL if first.tls else _URL}{hosts}/{quote(self.topic, safe='')}"
 
 
 def parse_endpoint(text: str) -> Endpoint:
     """An address to listen at; BadAddress says how to write one."""
     if text.startswith(_UNIX):
         return _unix(text.removeprefix(_UNIX), text)
-    if text.startswith(_TCP):
-        return _tcp(text.removeprefix(_TCP), text)
+    for prefix in (_TCP, _TLS):
+        if text.startswith(prefix):
+            return _tcp(text.removeprefix(prefix), text, tls=prefix == _TLS)
     raise BadAddress(
-        f"{text!r} is no address to listen at: write tcp://host:port, tcp://[::1]:port or "
-        "unix:///path/to/socket"
+        f"{text!r} is no address to listen at: write tcp://host:port, tcp://[::1]:port, "
+        "tls://host:port or unix:///path/to/socket"
     )
 
 
@@ -94,16 +105,17 @@ def parse_url(text: str) -> LogUrl:
     if text.startswith(_UNIX_URL):
         path, _, query = text.removeprefix(_UNIX_URL).partition("?")
         return LogUrl((_unix(unquote(path), text),), _topic_in(query, text))
-    if not text.startswith(_URL):
+    tls = text.startswith(_TLS_URL)
+    if not tls and not text.startswith(_URL):
         raise BadAddress(
-            f"{text!r} is no URL of a log: write tidelog://host:port/topic or "
-            "tidelog+unix:///path/to/socket?topic=name"
+            f"{text!r} is no URL of a log: write tidelog://host:port/topic, "
+            "tidelog+tls://host:port/topic or tidelog+unix:///path/to/socket?topic=name"
         )
-    hosts, _, topic = text.removeprefix(_URL).partition("/")
+    hosts, _, topic = text.removeprefix(_TLS_URL if tls else _URL).partition("/")
     addresses = hosts.split(",")
     if len(addresses) > _ADDRESSES_MAX:
         raise BadAddress(f"the URL names {len(addresses)} hosts: give at most {_ADDRESSES_MAX}")
-    return LogUrl(tuple(_tcp(address, text) for address in addresses), unquote(topic))
+    return LogUrl(tuple(_tcp(address, text, tls=tls) for address in addresses), unquote(topic))
 
 
 def _topic_in(query: str, text: str) -> str:
@@ -124,7 +136,9 @@ def _unix(path: str, text: str) -> UnixEndpoint:
     return UnixEndpoint(path)
 
 
-def _tcp(address: str, text: str, default_port: int = DEFAULT_PORT) -> TcpEndpoint:
+def _tcp(
+    address: str, text: str, default_port: int = DEFAULT_PORT, *, tls: bool = False
+) -> TcpEndpoint:
     if address.startswith("["):
         host, bracket, port = address[1:].partition("]")
         if not bracket or (port and not port.startswith(":")):
@@ -139,4 +153,4 @@ def _tcp(address: str, text: str, default_port: int = DEFAULT_PORT) -> TcpEndpoi
         raise BadAddress(f"{text!r} names no host: write it as host:port")
     if not (port.isascii() and port.isdecimal() and int(port) < _PORT_END):
         raise BadAddress(f"{text!r}: {port!r} is no port, use a number below {_PORT_END}")
-    return TcpEndpoint(host, int(port))
+    return TcpEndpoint(host, int(port), tls)

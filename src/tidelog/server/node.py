@@ -12,18 +12,21 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
+from ssl import SSLContext
 from typing import Final
 
 from tidelog.embedded.commits import LoopCommits
 from tidelog.embedded.engine import Engine
-from tidelog.errors import BadAddress, Busy, LogClosed, LogError, StorageFailed
+from tidelog.errors import Busy, LogClosed, LogError, StorageFailed
 from tidelog.limits import CHORE_THREADS, CONNECTIONS_MAX, READ_THREADS
 from tidelog.net.connection import FrameConnection, Patience
-from tidelog.net.endpoint import Endpoint, TcpEndpoint, UnixEndpoint
+from tidelog.net.endpoint import Endpoint
+from tidelog.net.listening import Listening, listen
+from tidelog.net.security import ServerSecurity
+from tidelog.net.threads import WorkThreads
+from tidelog.server.metrics import render_metrics
 from tidelog.server.parts import NodeParts
 from tidelog.server.session import Session
-from tidelog.server.threads import WorkThreads
 from tidelog.server.tide import Tide
 
 _logger: Final = logging.getLogger(__name__)
@@ -62,15 +65,18 @@ class ServedNode:
         endpoints: Sequence[Endpoint],
         *,
         options: NodeOptions | None = None,
+        security: ServerSecurity | None = None,
+        context: SSLContext | None = None,
     ) -> None:
+        """``context`` is what ``security`` makes for these addresses, before a log is opened."""
         self.options = options or NodeOptions()
         self.state = State.STARTING
         self.failure: LogError | None = None
         """What ended the node, if it was not asked to stop."""
-        self._endpoints = endpoints
+        self._endpoints = tuple(endpoints)
+        self._context = context
         self._stop_asked = asyncio.Event()
-        self._servers: list[asyncio.Server] = []
-        self._sockets: list[Path] = []
+        self._listening: list[Listening] = []
         self._sessions: set[Session] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._tending: asyncio.Task[None] | None = None
@@ -81,6 +87,7 @@ class ServedNode:
             chores=WorkThreads(CHORE_THREADS, "tidelog-chore"),
             tide=Tide(engine),
             on_failure=self._on_failure,
+            security=security or ServerSecurity(),
         )
 
     @property
@@ -90,14 +97,11 @@ class ServedNode:
 
     async def start(self) -> list[Endpoint]:
         """Listen; returns the addresses, with the ports that the system picked for port 0."""
-        bound: list[Endpoint] = []
         for endpoint in self._endpoints:
-            server = await self._listen(endpoint)
-            self._servers.append(server)
-            bound += _bound(endpoint, server)
+            self._listening.append(await listen(endpoint, self._accept, self._context))
         self._tending = asyncio.get_running_loop().create_task(self._tend())
         self.state = State.SERVING
-        return bound
+        return [listening.endpoint for listening in self._listening]
 
     def ask_to_stop(self) -> None:
         """Let ``wait_until_asked_to_stop`` return."""
@@ -107,13 +111,17 @@ class ServedNode:
         """Serve until somebody asks for the end, or the storage fails."""
         await self._stop_asked.wait()
 
+    async def metrics(self) -> bytes:
+        """For Prometheus."""
+        return await self.parts.chores.run(lambda: render_metrics(self.parts))
+
     async def stop(self) -> None:
         """Stop in order; requests in flight have ``stop_seconds``."""
         if self.state in (State.STOPPING, State.STOPPED):
             return
         self.state = State.STOPPING
-        for server in self._servers:
-            server.close()
+        for listening in self._listening:
+            listening.close()
         for session in self._sessions:
             session.stop()
         self.parts.tide.stop()
@@ -123,8 +131,8 @@ class ServedNode:
         await self._wait_for_connections()
         while self._ending:
             await asyncio.wait(self._ending)
-        for path in self._sockets:
-            path.unlink(missing_ok=True)
+        for listening in self._listening:
+            listening.remove()
         await self._close_engine()
         self.state = State.STOPPED
 
@@ -171,18 +179,6 @@ class ServedNode:
 
     # -- connections --------------------------------------------------------------------------
 
-    async def _listen(self, endpoint: Endpoint) -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        try:
-            if isinstance(endpoint, TcpEndpoint):
-                return await loop.create_server(self._accept, endpoint.host, endpoint.port)
-            await _check_unused(endpoint)
-            server = await loop.create_unix_server(self._accept, endpoint.path)
-        except (OSError, OverflowError) as error:
-            raise BadAddress(f"cannot listen at {endpoint}: {error}") from error
-        self._sockets.append(Path(endpoint.path))
-        return server
-
     def _accept(self) -> FrameConnection:
         session = Session(self.parts, self._on_end, patience=self.options.patience)
         counters = self.parts.counters
@@ -208,20 +204,3 @@ class ServedNode:
             _logger.error("the node stops: %s", error)
             self.failure = error
             self._stop_asked.set()
-
-
-async def _check_unused(endpoint: UnixEndpoint) -> None:
-    """Raise if somebody serves at this socket: listening would silently take it away."""
-    try:
-        _, writer = await asyncio.open_unix_connection(endpoint.path)
-    except OSError:
-        return
-    writer.close()
-    raise BadAddress(f"somebody serves at {endpoint} already: choose another path")
-
-
-def _bound(endpoint: Endpoint, server: asyncio.Server) -> list[Endpoint]:
-    if isinstance(endpoint, UnixEndpoint):
-        return [endpoint]
-    names = [socket.getsockname() for socket in server.sockets]
-    return [TcpEndpoint(endpoint.host, name[1]) for name in names[:1]]

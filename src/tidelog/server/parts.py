@@ -11,8 +11,9 @@ from tidelog.errors import LogError, UnknownTopic
 from tidelog.formats.checksum import Buffer
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import Answer, encode_message
+from tidelog.net.security import ServerSecurity
+from tidelog.net.threads import WorkThreads
 from tidelog.server.counters import Counters
-from tidelog.server.threads import WorkThreads
 from tidelog.server.tide import Tide
 
 
@@ -41,6 +42,8 @@ class NodeParts:
     tide: Tide
     on_failure: Callable[[LogError], None]
     """Told when the storage has failed, which ends the node."""
+    security: ServerSecurity = field(default_factory=ServerSecurity)
+    """Who may come in."""
     counters: Counters = field(default_factory=Counters)
     _topics: dict[str, int] = field(default_factory=dict)
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.log import DEFAULT_TOPIC
 from tidelog.embedded.options import Options
 from tidelog.errors import UnknownTopic
 from tidelog.net.endpoint import parse_endpoint, parse_http
-from tidelog.server.http import HttpPages
+from tidelog.net.security import ServerSecurity
+from tidelog.net.serving import serve_until_stopped
 from tidelog.server.node import NodeOptions, ServedNode
 from tidelog.storage.os_vfs import OsVfs
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 async def serve(
@@ -32,40 +28,25 @@ async def serve(
     create: bool = True,
     options: Options | None = None,
     node_options: NodeOptions | None = None,
+    security: ServerSecurity | None = None,
     ready: Callable[[list[str]], None] | None = None,
 ) -> None:
     """Serve the log at ``path`` until SIGTERM or SIGINT; then stop in order.
 
     ``http`` is an address, ``http://host:port``, for ``/metrics``, ``/healthz`` and ``/readyz``.
-    ``ready`` is told the addresses once clients can connect.  Raises what ended the node if that
-    was not a signal.
+    ``security`` says who may connect to ``endpoints``; the pages are for everybody who reaches
+    them.  ``ready`` is told the addresses once clients can connect.  Raises what ended the node
+    if that was not a signal.
     """
     addresses = [parse_endpoint(endpoint) for endpoint in endpoints]
     watch = None if http is None else parse_http(http)
+    security = security or ServerSecurity()
+    context = security.context_for(addresses)
     engine = await asyncio.to_thread(
         _open, str(Path(path).absolute()), options or Options(), create, topic, streams, versions
     )
-    node = ServedNode(engine, addresses, options=node_options)
-    pages = HttpPages(node)
-    loop = asyncio.get_running_loop()
-    try:
-        for number in _SIGNALS:
-            with suppress(ValueError, RuntimeError):  # Only the main thread gets signals.
-                loop.add_signal_handler(number, node.ask_to_stop)
-        bound = [str(endpoint) for endpoint in await node.start()]
-        if watch is not None:
-            bound.append(f"http://{(await pages.start(watch)).address}")
-        if ready is not None:
-            ready(bound)
-        await node.wait_until_asked_to_stop()
-    finally:
-        await node.stop()
-        await pages.stop()
-        for number in _SIGNALS:
-            with suppress(ValueError, RuntimeError):
-                loop.remove_signal_handler(number)
-    if node.failure is not None:
-        raise node.failure
+    node = ServedNode(engine, addresses, options=node_options, security=security, context=context)
+    await serve_until_stopped(node, http=watch, ready=ready)
 
 
 def _open(

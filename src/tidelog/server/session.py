@@ -140,6 +140,7 @@ class Session:
     def _greet(self, header: FrameHeader, request: Request) -> None:
         if not isinstance(request, Hello):
             raise BadFrame(f"a connection begins with a hello, not with {type(request).__name__}")
+        self._parts.security.check_token(request.token)
         log_id = self._parts.engine.node.manifest.log_id
         if request.log_id and request.log_id != log_id:
             raise WrongLog(

@@ -17,15 +17,25 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import tidelog
-from tidelog.errors import BadFrame, LogClosed, UnsupportedVersion, WrongLog
+from tidelog.errors import (
+    BadAddress,
+    BadFrame,
+    LogClosed,
+    Unauthorized,
+    UnsupportedVersion,
+    WrongLog,
+)
 from tidelog.spark.options import Connection
 
 if TYPE_CHECKING:
     from tidelog.client.blocking import RemoteLog, RemoteTopic
 
 IDLE_SECONDS: Final = 60.0
-_HOPELESS: Final = (WrongLog, UnsupportedVersion, BadFrame, LogClosed)
-"""After one of these only a new connection may do better."""
+_HOPELESS: Final = (
+    *(WrongLog, UnsupportedVersion, BadFrame, LogClosed),
+    *(Unauthorized, BadAddress),
+)
+"""After one of these only a new connection may do better, with certificates and token read anew."""
 
 
 @dataclass(slots=True)
@@ -105,11 +115,16 @@ class Connections:
 
 
 def _connect(connection: Connection, soon: bool) -> RemoteLog:
-    url, topic = str(connection.url), connection.topic
+    def connect(timeout: float) -> RemoteLog:
+        return tidelog.connect(
+            str(connection.url), topic=connection.topic, timeout=timeout, security=security
+        )
+
+    security = connection.files.read()
     if soon:
         # All later calls have the longer time, so this one is made only to see that it can be.
-        tidelog.connect(url, topic=topic, timeout=connection.connect_timeout).close()
-    return tidelog.connect(url, topic=topic, timeout=connection.timeout)
+        connect(connection.connect_timeout).close()
+    return connect(connection.timeout)
 
 
 CONNECTIONS: Final = Connections()

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog.errors import BadOption
 from tidelog.net.endpoint import LogUrl
 from tidelog.spark.offsets import EARLIEST, LATEST, Anchor, Place, parse_place, parse_time
 from tidelog.spark.option_values import OptionValues
+from tidelog.spark.security_files import SecurityFiles
 
-CONNECTION: Final = ("endpoint", "url", "topic", "timeoutMs", "connectTimeoutMs")
+_TLS: Final = ("tls.ca", "tls.cert", "tls.key", "tls.serverName")
+CONNECTION: Final = (
+    *("endpoint", "url", "topic", "timeoutMs", "connectTimeoutMs"),
+    *_TLS,
+    "tokenFile",
+)
 _EVERY_READ: Final = (
     *CONNECTION,
     "startingOffsets",
@@ -40,15 +46,20 @@ class Connection:
     """Seconds until a call that meets no node gives up."""
     connect_timeout: float
     """The same, for the first call: a wrong address should not look like a slow log."""
+    files: SecurityFiles = field(default_factory=SecurityFiles)
 
     @classmethod
     def of(cls, values: OptionValues) -> Connection:
         url, topic = values.log()
+        for name in _TLS:
+            if values.text(name) is not None and not url.endpoints[0].tls:
+                raise values.wrong(name, "it needs an endpoint with TLS, tidelog+tls://host:port")
         return cls(
             url,
             topic,
             values.seconds("timeoutMs", TIMEOUT_MS),
             values.seconds("connectTimeoutMs", CONNECT_TIMEOUT_MS),
+            SecurityFiles(*(values.text(name) or "" for name in (*_TLS, "tokenFile"))),
         )
 
 

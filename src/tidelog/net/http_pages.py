@@ -1,4 +1,4 @@
-"""A few pages over HTTP for those who watch a node: ``/metrics``, ``/healthz``, ``/readyz``.
+"""A few pages over HTTP for those who watch a service: ``/metrics``, ``/healthz``, ``/readyz``.
 
 Not a web server: it reads one request, within a bound and a deadline, answers and closes.
 """
@@ -6,26 +6,43 @@ Not a web server: it reads one request, within a bound and a deadline, answers a
 from __future__ import annotations
 
 import asyncio
+from enum import Enum
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 
 from tidelog.errors import BadAddress, LogError
 from tidelog.limits import KIB
 from tidelog.net.endpoint import TcpEndpoint
-from tidelog.server.metrics import CONTENT_TYPE, render_metrics
-from tidelog.server.node import ServedNode
 
 _REQUEST_BYTES_MAX: Final = 8 * KIB
 _SECONDS: Final = 10.0
 _VISITORS_MAX: Final = 32
 _PLAIN: Final = "text/plain; charset=utf-8"
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Watched(Protocol):
+    """What the pages tell of; all calls belong into the event loop."""
+
+    @property
+    def failure(self) -> LogError | None:
+        """What ended it, if it was not asked to stop."""
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    @property
+    def state(self) -> Enum: ...
+
+    async def metrics(self) -> bytes:
+        """As Prometheus reads them."""
 
 
 class HttpPages:
-    """Serves the pages of one node."""
+    """Serves the pages of one service."""
 
-    def __init__(self, node: ServedNode, *, seconds: float = _SECONDS) -> None:
-        self._node = node
+    def __init__(self, watched: Watched, *, seconds: float = _SECONDS) -> None:
+        self._watched = watched
         self._seconds = seconds
         self._server: asyncio.Server | None = None
         self._visitors: set[asyncio.Task[None]] = set()
@@ -90,18 +107,17 @@ class HttpPages:
             case b"/metrics":
                 return await self._metrics()
             case b"/healthz":
-                return _verdict(self._node.failure is None, "alive", str(self._node.failure))
+                failure = self._watched.failure
+                return _verdict(failure is None, "alive", str(failure))
             case b"/readyz":
-                return _verdict(self._node.is_ready, "ready", self._node.state.value)
+                return _verdict(self._watched.is_ready, "ready", str(self._watched.state.value))
         return HTTPStatus.NOT_FOUND, _PLAIN, b"try /metrics, /healthz or /readyz\n"
 
     async def _metrics(self) -> tuple[HTTPStatus, str, bytes]:
-        parts = self._node.parts
         try:
-            text = await parts.chores.run(lambda: render_metrics(parts))
+            return HTTPStatus.OK, _METRICS, await self._watched.metrics()
         except LogError as error:
             return _verdict(False, "", str(error))
-        return HTTPStatus.OK, CONTENT_TYPE, text
 
 
 def _verdict(good: bool, yes: str, no: str) -> tuple[HTTPStatus, str, bytes]:
