@@ -11,13 +11,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import appends, client, large, order, spark_read, spark_write
+from bench import appends, client, large, order, pair, spark_read, spark_write
 from bench.machine import facts
 from bench.report import Results, merged, page
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "bench" / "RESULTS.md"
-PARTS = ("appends", "large", "client", "spark", "order")
+PARTS = ("appends", "large", "client", "pair", "spark", "order")
 
 
 def arguments() -> argparse.Namespace:
@@ -53,6 +53,11 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
             directory, client.QUICK if options.quick else client.Scale()
         ):
             results.client[name] = measured
+            tell_of(name, measured)
+    if "pair" in parts:
+        of_pair = pair.QUICK if options.quick else pair.Scale()
+        for name, measured in pair.measure_pair(directory, of_pair):
+            results.pair[name] = measured
             tell_of(name, measured)
     if "spark" in parts:
         for name, measured in spark_figures(directory, quick=options.quick):

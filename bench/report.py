@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from bench.appends import Figure, best_peer
 from bench.report_order import order_section
+from bench.report_pair import pair_section
 from bench.report_served import client_section, spark_section
 from bench.tables import table
 
@@ -31,6 +32,7 @@ class Results:
     appends: list[list[Figure]] = field(default_factory=list)
     large: dict[str, dict[str, float]] = field(default_factory=dict)
     client: dict[str, dict[str, float]] = field(default_factory=dict)
+    pair: dict[str, dict[str, float]] = field(default_factory=dict)
     spark: dict[str, dict[str, float]] = field(default_factory=dict)
     order: dict[str, dict[str, float]] = field(default_factory=dict)
 
@@ -43,7 +45,7 @@ def page(results: Results) -> str:
 def merged(known: str, results: Results) -> str:
     """A page with what was measured in place of the same parts of a known one."""
     parts = _parts_of(known) | _sections(results)
-    order = ("appends", "large", "client", "spark", "order")
+    order = ("appends", "large", "client", "pair", "spark", "order")
     text = [f"{_PART.format(name)}\n\n{parts[name]}" for name in order if name in parts]
     return "\n\n".join([TITLE, *text]) + "\n"
 
@@ -64,6 +66,9 @@ def _sections(results: Results) -> dict[str, str]:
         sections["large"] = f"## Large logs\n\n{run}\n\n{_large(results.large)}"
     if results.client:
         sections["client"] = f"## Client and node\n\n{run}\n\n{client_section(results.client)}"
+    if results.pair:
+        text = pair_section(results.pair)
+        sections["pair"] = f"## Datastore and replica\n\n{run}\n\n{text}"
     if results.spark:
         sections["spark"] = f"## Spark\n\n{run}\n\n{spark_section(results.spark)}"
     if results.order:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import appends, client, large
+from bench import appends, client, large, pair
 from bench.machine import facts
 from bench.report import Results, merged, page
-from tidelog.cli import bench_embedded
+from tidelog.cli import bench_embedded, bench_pair
 from tidelog.cli.bench_engines import ENGINES, Tidelog
 from tidelog.cli.bench_measure import Payload, Work, measure
 from tidelog.errors import LogClosed
@@ -93,3 +93,30 @@ def test_a_client_is_measured_and_its_part_of_the_page_replaced(tmp_path: Path) 
     assert "| subscribe | " in text
     assert "gone" not in text
     assert "| trigger | 50 ms | 40 ms | 1.25 × (goal ≤ 1.5) | yes |" in text
+
+
+def test_a_pair_is_measured_beside_plain_bytes_with_its_spans(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    works = [bench_pair.Work(100, 3, 2)]
+    assert (
+        bench_pair.run(data=str(tmp_path), works=works, seconds=0.02, spans=True, output="json")
+        == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    assert [row["mode"] for row in told["results"]] == ["plain", *bench_pair.MODES]
+    assert all(row["sessions_per_second"] > 0 for row in told["results"])
+    spans = {row["span"]: row["count"] for row in told["spans"]["parallel, 3 × 100 B, 2 channels"]}
+    assert spans["session end"] >= 200
+    assert spans["remote fsync"] >= spans["session end"]
+    assert spans["group commit"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_shows_a_pair_and_what_its_time_goes_to() -> None:
+    row = dict.fromkeys(pair.FIGURES, 1.0)
+    span = {"count": 5.0, "p50_us": 7.0, "p99_us": 9.0}
+    figures = {"serial, 1 × 100 B": row, "span, serial, 1 × 100 B, send": span}
+    text = page(Results({}, "command", pair=figures))
+    assert "| serial | 1 × 100 B | 1 | 1.0 | 1 | 1 | 100% |" in text
+    assert "| send | 5 | 7 | 9 |" in text

@@ -16,6 +16,8 @@ from tidelog.errors import LogError
 COMMANDS: Final = {
     "up": "tidelog.cli.up",
     "serve": "tidelog.cli.serve",
+    "replica": "tidelog.cli.replica",
+    "restore": "tidelog.cli.restore",
     "append": "tidelog.cli.append",
     "tail": "tidelog.cli.tail",
     "get": "tidelog.cli.get",

@@ -1,0 +1,151 @@
+"""The datastore of a replica, which is made when the first session begins.
+
+Carries out what the session core wants of the disk.  The methods block and belong into threads.
+
+R1  the parts of a BLOB are visible under its name only once all of them are durable
+R2  a BLOB whose rest will not come leaves nothing behind
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import assert_never
+
+from tidelog.core.session.output import (
+    Commit,
+    DropBlob,
+    Prepare,
+    SetBoundary,
+    StoreOutput,
+    Write,
+    WriteBlob,
+)
+from tidelog.datastore.epoch_store import NO_TIME, EpochStore, Timing
+from tidelog.embedded.options import Options
+from tidelog.errors import LogClosed, LogError
+from tidelog.storage.blob_store import BlobWriter
+from tidelog.storage.node_store import MANIFEST_NAME
+from tidelog.storage.vfs import Vfs
+
+
+class ReplicaStore:
+    """Calls for one channel come one after the other; those for several may come at once."""
+
+    def __init__(self, vfs: Vfs, path: str, options: Options | None = None) -> None:
+        self._vfs = vfs
+        self._path = path
+        self._options = options
+        self._store: EpochStore | None = None
+        self._writers: dict[tuple[int, int], BlobWriter] = {}
+        """Channel and BLOB → its parts so far."""
+
+    @property
+    def store(self) -> EpochStore | None:
+        """None while the replica is empty."""
+        return self._store
+
+    @property
+    def stamp(self) -> str:
+        """Which life of a master recorded the last epoch; "" if none did."""
+        return "" if self._store is None else self._store.stamp
+
+    @property
+    def failure(self) -> LogError | None:
+        """Why nothing can be written any more; None while all is well."""
+        return None if self._store is None else self._store.failure
+
+    def open(self) -> None:
+        """Open what is there; an empty replica only gets its directory."""
+        self._vfs.make_dir(self._path)
+        if self._vfs.stat(f"{self._path}/{MANIFEST_NAME}") is not None:
+            self._store = EpochStore(self._vfs, self._path, self._options, create=False)
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def has_blob(self, blob: int) -> bool:
+        """Whether a BLOB is there, complete."""
+        return self._store is not None and self._store.blobs.size(blob) is not None
+
+    # -- what the core wants ------------------------------------------------------------------
+
+    def prepare(self, wanted: Prepare) -> tuple[int, ...]:
+        """Make the store fit for a new session; returns where each of its channels ends."""
+        if self._store is None:
+            self._store = EpochStore(
+                self._vfs,
+                self._path,
+                self._options,
+                create=True,
+                configuration_id=wanted.configuration_id,
+            )
+        store = self._store
+        store.drop_unrecorded()
+        store.make_channels(max(wanted.channels, 1))
+        return tuple(store.end_llsn(channel) for channel in range(wanted.channels))
+
+    def carry_out(self, output: StoreOutput | DropBlob) -> Timing:
+        """Do it; returns how long writing and syncing took."""
+        match output:
+            case Write():
+                return self._write(output)
+            case Commit():
+                return self._opened().record(output.epoch)
+            case SetBoundary():
+                self._opened().set_boundary(output.version)
+                return NO_TIME
+            case WriteBlob():
+                return self._write_blob(output)
+            case DropBlob():
+                self._drop_blob(output)
+                return NO_TIME
+            case Prepare():
+                self.prepare(output)
+                return NO_TIME
+        assert_never(output)
+
+    def compact(self) -> list[str]:
+        """Let go of what the boundary makes needless, as far as that is worth while.
+
+        Returns what did not work.
+        """
+        return self._opened().compact().failures
+
+    def _opened(self) -> EpochStore:
+        if self._store is None:
+            raise LogClosed("the replica is empty: begin a session first")
+        return self._store
+
+    def _write(self, write: Write) -> Timing:
+        store = self._opened()
+        appended = flushed = NO_TIME
+        if write.batches:
+            appended = store.append(write.channel, write.epoch, write.batches)
+        if write.cut_to is not None:
+            store.cut(write.channel, write.cut_to)
+        if write.flush:
+            flushed = store.flush(write.channel)
+        return appended.plus(flushed)
+
+    # -- BLOBs --------------------------------------------------------------------------------
+
+    def _write_blob(self, part: WriteBlob) -> Timing:
+        place = part.channel, part.blob
+        began = perf_counter_ns()
+        if part.offset == 0:
+            self._writers[place] = self._opened().blobs.begin(part.blob, part.size)
+        writer = self._writers[place]
+        if part.data:
+            writer.write(part.offset, part.data)
+        written = perf_counter_ns()
+        if part.offset + len(part.data) < part.size:
+            return Timing((written - began) // 1000, 0)
+        writer.finish()
+        del self._writers[place]
+        return Timing((written - began) // 1000, (perf_counter_ns() - written) // 1000)
+
+    def _drop_blob(self, dropped: DropBlob) -> None:
+        writer = self._writers.pop((dropped.channel, dropped.blob), None)
+        if writer is not None:
+            writer.discard()

@@ -1,0 +1,142 @@
+"""BLOBs: registered first, taken by entries or deleted with their pool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.datastore.stores import commit, open_store, put
+from tidelog.datastore.datastore import Datastore
+from tidelog.errors import BadEntry, BadOption, LogClosed, WrongState
+from tidelog.limits import BLOB_PART_BYTES
+
+
+def bytes_of(store: Datastore, blob: int) -> bytes:
+    with store.open_blob(blob) as reader:
+        return reader.read_at(0, reader.size)
+
+
+def test_only_what_an_entry_took_outlives_its_pool(tmp_path: Path) -> None:
+    store, [channel] = open_store(tmp_path / "store")
+    with store:
+        store.switch_epoch(1)
+        pool = store.blob_pool()
+        taken, left = pool.register_data(b"taken"), pool.register_data(b"left")
+        with channel.session():
+            channel.add_entry(1, b"a", b"", 1, [taken])
+        pool.release()
+        pool.release()
+        commit(store, 1)
+        store.compact(full=True)
+        assert bytes_of(store, taken) == b"taken"
+        with pytest.raises(BadEntry, match="does not exist"):
+            store.open_blob(left)
+    store, _ = open_store(tmp_path / "store")
+    with store:
+        found = store.get(1, b"a")
+        assert found is not None
+        assert found.blobs == (taken,)
+        assert bytes_of(store, taken) == b"taken"
+
+
+def test_a_released_pool_takes_nothing(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path / "store")
+    with store:
+        with store.blob_pool() as pool:
+            blob = pool.register_data(b"x")
+        with pytest.raises(WrongState, match="blob_pool"):
+            pool.register_data(b"y")
+        with pytest.raises(WrongState, match="blob_pool"):
+            pool.register_file(tmp_path / "file")
+        with pytest.raises(WrongState, match="blob_pool"):
+            pool.duplicate(blob)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOB_PART_BYTES, 2 * BLOB_PART_BYTES + 1])
+@pytest.mark.parametrize("temporary", [True, False])
+def test_a_file_becomes_a_blob(tmp_path: Path, size: int, temporary: bool) -> None:
+    path = tmp_path / "file"
+    data = bytes(range(256)) * (size // 256 + 1)
+    path.write_bytes(data[:size])
+    store, _ = open_store(tmp_path / "store")
+    with store, store.blob_pool() as pool:
+        blob = pool.register_file(path, temporary=temporary)
+        assert path.exists() != temporary
+        assert bytes_of(store, blob) == data[:size]
+
+
+def test_a_duplicate_is_a_blob_of_its_own(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path / "store")
+    with store, store.blob_pool() as pool:
+        with store.blob_pool() as other:
+            source = other.register_data(b"shared")
+            copy = pool.duplicate(source)
+        assert copy != source
+        assert bytes_of(store, copy) == b"shared"
+        with pytest.raises(BadEntry):
+            pool.duplicate(source)
+
+
+@pytest.mark.parametrize("name", ["missing", "."])
+def test_what_is_no_file_is_refused_and_the_store_goes_on(tmp_path: Path, name: str) -> None:
+    store, [channel] = open_store(tmp_path / "store")
+    with store, store.blob_pool() as pool:
+        for temporary in (True, False):
+            with pytest.raises(BadOption, match="no file"):
+                pool.register_file(tmp_path / name, temporary=temporary)
+        store.switch_epoch(1)
+        put(channel, b"a", b"", 1)
+        commit(store, 1)
+
+
+def test_a_blob_of_an_aborted_session_is_free_again(tmp_path: Path) -> None:
+    store, [channel] = open_store(tmp_path / "store")
+    with store:
+        store.switch_epoch(1)
+        pool = store.blob_pool()
+        aborted, again = pool.register_data(b"aborted"), pool.register_data(b"again")
+        channel.begin_session()
+        channel.add_entry(1, b"a", b"", 1, [aborted, again])
+        channel.abort_session()
+        store.compact(full=True)
+        with channel.session():
+            channel.add_entry(1, b"a", b"", 1, [again])
+        pool.release()
+        commit(store, 1)
+        assert bytes_of(store, again) == b"again"
+        with pytest.raises(BadEntry):
+            store.open_blob(aborted)
+
+
+def test_a_blob_that_is_not_needed_any_more_goes_with_compaction(tmp_path: Path) -> None:
+    store, [channel] = open_store(tmp_path / "store")
+    with store:
+        blobs: list[int] = []
+        store.switch_epoch(1)
+        for epoch in (1, 2):
+            with store.blob_pool() as pool, channel.session():
+                blobs.append(pool.register_data(b"%d" % epoch))
+                channel.add_entry(1, b"a", b"", epoch, blobs[-1:])
+            commit(store, epoch)
+        store.set_gc_boundary(2)
+        store.compact(full=True)
+        assert bytes_of(store, blobs[1]) == b"2"
+        with pytest.raises(BadEntry):
+            store.open_blob(blobs[0])
+
+
+def test_a_pool_that_outlives_its_datastore_touches_nothing(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path / "store")
+    pool = store.blob_pool()
+    blob = pool.register_data(b"x")
+    store.close()
+    with pytest.raises(LogClosed):
+        pool.register_data(b"y")
+    store, _ = open_store(tmp_path / "store")
+    with store:
+        pool.release()
+        assert bytes_of(store, blob) == b"x"
+        store.compact(full=True)
+        with pytest.raises(BadEntry):
+            store.open_blob(blob)
