@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.datastore.stores import commit, open_store, put
+from tidelog.datastore.blob_parts import parts_of
 from tidelog.datastore.datastore import Datastore
-from tidelog.errors import BadEntry, BadOption, LogClosed, WrongState
+from tidelog.errors import BadEntry, BadOption, CorruptData, LogClosed, WrongState
 from tidelog.limits import BLOB_PART_BYTES
 
 
@@ -140,3 +141,17 @@ def test_a_pool_that_outlives_its_datastore_touches_nothing(tmp_path: Path) -> N
         store.compact(full=True)
         with pytest.raises(BadEntry):
             store.open_blob(blob)
+
+
+def test_a_damaged_blob_is_not_sent_to_its_last_byte(tmp_path: Path) -> None:
+    store, _ = open_store(tmp_path / "store")
+    with store:
+        blob = store.blob_pool().register_data(bytes(2 * BLOB_PART_BYTES + 5))
+        file = tmp_path / "store" / "blobs" / f"{blob:02x}" / f"{blob:016x}.blob"
+        damaged = bytearray(file.read_bytes())
+        damaged[BLOB_PART_BYTES] ^= 1
+        file.write_bytes(damaged)
+        sent: list[int] = []
+        with store.open_blob(blob) as reader, pytest.raises(CorruptData, match=f"BLOB {blob}"):
+            sent.extend(len(part) for _, part in parts_of(reader))
+        assert sent == [BLOB_PART_BYTES, BLOB_PART_BYTES]

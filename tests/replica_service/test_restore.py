@@ -176,6 +176,15 @@ def test_a_blob_that_is_missing_is_told(source: Path, tmp_path: Path) -> None:
     assert nothing_is_left(tmp_path)
 
 
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_blob_that_is_damaged_is_told(source: Path, tmp_path: Path, place: int) -> None:
+    newest = max(source.glob("blobs/*/*.blob"))
+    flip(newest, place % newest.stat().st_size)
+    text = run("restore", "--from", source, "--to", tmp_path / "new", code=3).stderr
+    assert f"BLOB {int(newest.stem, 16)}" in text
+    assert nothing_is_left(tmp_path)
+
+
 @pytest.mark.parametrize("call", ["write_at", "sync"])
 def test_a_copy_that_fails_leaves_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str

@@ -270,3 +270,37 @@ def test_a_crash_leaves_finished_blobs_whole_and_nothing_of_others() -> None:
     report = enumerate_crashes(write, check, outcomes_max=64)
     assert report.points > 20
     assert report.outcomes > report.points
+
+
+@pytest.mark.parametrize("place", [0, 12, 13, 28])
+def test_a_blob_whose_file_was_changed_is_found_when_all_of_it_is_read(
+    tmp_path: Path, place: int
+) -> None:
+    blobs = BlobStore(FailStopVfs(OsVfs()), str(tmp_path))
+    store(blobs, 7, b"first, ", b"second")
+    with blobs.open(7) as reader:
+        reader.check()
+    file = tmp_path / "blobs" / "07" / f"{7:016x}.blob"
+    data = bytearray(file.read_bytes())
+    data[place] ^= 0x10
+    file.write_bytes(data)
+    with pytest.raises(CorruptData, match="BLOB 7"), blobs.open(7) as reader:
+        reader.check()
+
+
+def test_a_blob_whose_file_was_cut_cannot_be_opened(tmp_path: Path) -> None:
+    blobs = BlobStore(FailStopVfs(OsVfs()), str(tmp_path))
+    store(blobs, 7, b"first, ", b"second")
+    file = tmp_path / "blobs" / "07" / f"{7:016x}.blob"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(CorruptData, match="BLOB 7"):
+        blobs.open(7)
+
+
+def test_a_file_that_was_adopted_has_its_checksum(tmp_path: Path) -> None:
+    blobs = BlobStore(FailStopVfs(OsVfs()), str(tmp_path))
+    (tmp_path / "given").write_bytes(b"from elsewhere")
+    blobs.adopt(3, str(tmp_path / "given"))
+    assert content(blobs, 3) == b"from elsewhere"
+    with blobs.open(3) as reader:
+        reader.check()

@@ -8,7 +8,7 @@ C3  whatever goes wrong, nothing is left that could be mistaken for a datastore
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,12 +205,7 @@ def _open(work: Path, copying: Copying) -> Restored:
         for entry in store.entries():
             entries += 1
             blobs.update(entry.blobs)
-        missing = [blob for blob in sorted(blobs) if store.blobs.size(blob) is None]
-        if missing:
-            raise CorruptData(
-                f"nothing was restored: {len(missing)} BLOBs are missing, BLOB {missing[0]} "
-                "is the first"
-            )
+        _check_blobs(store, sorted(blobs))
         return Restored(
             configuration_id=store.configuration_id,
             epoch=store.epoch,
@@ -223,3 +218,19 @@ def _open(work: Path, copying: Copying) -> Restored:
         )
     finally:
         store.close()
+
+
+def _check_blobs(store: EpochStore, blobs: Sequence[int]) -> None:
+    """Every BLOB that an entry refers to must be there, and whole."""
+    missing = [blob for blob in blobs if store.blobs.size(blob) is None]
+    if missing:
+        raise CorruptData(
+            f"nothing was restored: {len(missing)} BLOBs are missing, BLOB {missing[0]} "
+            "is the first"
+        )
+    for blob in blobs:
+        try:
+            with store.blobs.open(blob) as reader:
+                reader.check()
+        except CorruptData as error:
+            raise CorruptData(f"nothing was restored: {error}") from error

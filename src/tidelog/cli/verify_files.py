@@ -296,11 +296,14 @@ def check_deeply(engine: Engine) -> Iterator[FileFinding]:
 
 
 def _check_blobs(engine: Engine, topic: TopicManifest) -> FileFinding:
-    """Every BLOB that an entry refers to must be there."""
+    """Every BLOB that an entry refers to must be there, and all that are there be whole."""
     try:
         blobs = BlobStore(engine.node.vfs, engine.path)
         referred = referred_blobs(engine.node, topic)
         missing = referred - BitMap64(blobs.ids())
+        for blob in blobs.ids():
+            with blobs.open(blob) as reader:
+                reader.check()
     except LogError as error:
         return FileFinding("blobs", BLOBS_DIRECTORY, problem=str(error))
     if missing:

@@ -1,7 +1,8 @@
 """BLOBs of a datastore: one file each, whole under its final name or not there at all.
 
 A BLOB with the number ``n`` lies in ``blobs/<last two hex digits of n>/<n in 16 hex digits>.blob``.
-It is written to a temporary file, in order, and gets its name when all of it is durable.
+It is written to a temporary file, in order, and gets its name when all of it is durable.  Behind
+its bytes stand its size and its checksum (``formats.blob``).
 
 Invariants:
   O1  A file with a final name holds all bytes of its BLOB; ``finish`` returns once bytes and name
@@ -21,6 +22,8 @@ from types import TracebackType
 from typing import Final, Self
 
 from tidelog.errors import BadOption, CorruptData, DiskFull, LogError, StorageFailed, WrongState
+from tidelog.formats.blob import TRAILER_BYTES, check_blob, decode_trailer, encode_trailer
+from tidelog.formats.checksum import crc32c
 from tidelog.formats.entry import BLOB_ID_END
 from tidelog.limits import BLOB_BYTES_END, BLOB_COPY_BYTES
 from tidelog.storage.atomic_file import TEMPORARY_SUFFIX, remove_temporaries
@@ -39,6 +42,7 @@ class BlobWriter:
         self.blob: Final = blob
         self.size: Final = size
         self.written = 0
+        self._crc = 0
         self._path = path
         self._file: File | None = store.vfs.create(path)
 
@@ -57,6 +61,7 @@ class BlobWriter:
             )
         if len(data):
             file.write_at(offset, (data,))
+            self._crc = crc32c(data, self._crc)
             self.written += len(data)
 
     def finish(self) -> None:
@@ -65,6 +70,7 @@ class BlobWriter:
         if self.written != self.size:
             raise WrongState(f"BLOB {self.blob}: {self.written} of {self.size} bytes are there")
         try:
+            file.write_at(self.size, (encode_trailer(self.size, self._crc),))
             file.sync()
         except LogError:
             self.discard()
@@ -107,11 +113,31 @@ class BlobReader:
     def __init__(self, file: File, blob: int) -> None:
         self._file = file
         self.blob: Final = blob
-        self.size: Final = file.size()
+        end = file.size()
+        begin = max(end - TRAILER_BYTES, 0)
+        self.size, self._crc = decode_trailer(file.read_at(begin, TRAILER_BYTES), end)
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Up to ``length`` bytes; fewer only at the end."""
-        return self._file.read_at(offset, length)
+        return self._file.read_at(offset, min(length, max(self.size - offset, 0)))
+
+    def check(self) -> None:
+        """Read all of it; CorruptData unless it matches its checksum."""
+        crc = offset = 0
+        while offset < self.size:
+            data = self.read_at(offset, BLOB_COPY_BYTES)
+            if not data:
+                break
+            crc = crc32c(data, crc)
+            offset += len(data)
+        self.check_sum(crc)
+
+    def check_sum(self, crc: int) -> None:
+        """CorruptData unless this is the CRC-32C of its bytes, for those who read all of them."""
+        try:
+            check_blob(self.size, crc, self._crc)
+        except CorruptData as error:
+            raise CorruptData(f"BLOB {self.blob}: {error}") from None
 
     def close(self) -> None:
         self._file.close()
@@ -177,14 +203,19 @@ class BlobStore:
         """Make the file at ``path`` this BLOB; the file is gone from there afterwards."""
         _check_id(blob)
         self._make_directory(blob)
-        file = self.vfs.open(path, write=True)
+        temporary = self._temporary(blob)
+        if not self._try_rename(path, temporary):
+            self._copy(path, blob)
+            self.vfs.unlink(path)
+            return
+        file = self.vfs.open(temporary, write=True)
         try:
+            size = file.size()
+            file.write_at(size, (encode_trailer(size, _checksum(file, size)),))
             file.sync()
         finally:
             file.close()
-        if not self._try_rename(path, blob):
-            self._copy(path, blob)
-            self.vfs.unlink(path)
+        self.give_name(temporary, blob)
 
     def link(self, blob: int, source: int) -> None:
         """Give a finished BLOB a second number."""
@@ -202,25 +233,19 @@ class BlobStore:
         """Rename a file whose bytes are durable, and make the name durable as well (O1)."""
         with self._lock:
             self.vfs.rename(temporary, self._file_path(blob))
-            self._note_named(blob)
+            self._fresh.add(blob)
+            self._next = max(self._next, blob + 1)
         self.vfs.sync_dir(self._part(blob))  # Nobody has to wait for this but the caller.
 
-    def _note_named(self, blob: int) -> None:
-        self._fresh.add(blob)
-        self._next = max(self._next, blob + 1)
-
-    def _try_rename(self, path: str, blob: int) -> bool:
+    def _try_rename(self, path: str, temporary: str) -> bool:
         """False when ``path`` lies on another disk."""
         self.vfs.check_running()
-        with self._lock:
-            try:
-                self.vfs.inner.rename(path, self._file_path(blob))
-            except OSError as error:
-                if error.errno == errno.EXDEV:
-                    return False
-                raise self.vfs.write_error(f"rename {path}", error) from error
-            self._note_named(blob)
-        self.vfs.sync_dir(self._part(blob))
+        try:
+            self.vfs.inner.rename(path, temporary)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                return False
+            raise self.vfs.write_error(f"rename {path}", error) from error
         return True
 
     def _copy(self, path: str, blob: int) -> None:
@@ -242,12 +267,17 @@ class BlobStore:
         """How many bytes a finished BLOB has; None if there is none of this number."""
         _check_id(blob)
         found = self.vfs.stat(self._file_path(blob)) if self._has_part(blob) else None
-        return found.size if found is not None else None
+        return max(found.size - TRAILER_BYTES, 0) if found is not None else None
 
     def open(self, blob: int) -> BlobReader:
         if self.size(blob) is None:
             raise _missing(blob)
-        return BlobReader(self.vfs.open(self._file_path(blob)), blob)
+        file = self.vfs.open(self._file_path(blob))
+        try:
+            return BlobReader(file, blob)
+        except CorruptData as error:
+            file.close()
+            raise CorruptData(f"BLOB {blob}: {error}") from None
 
     # -- deleting --------------------------------------------------------------------------------
 
@@ -334,6 +364,13 @@ class BlobStore:
     def _remove_temporaries(self) -> None:
         for part in self._parts():
             remove_temporaries(self.vfs, part)
+
+
+def _checksum(file: File, size: int) -> int:
+    crc = 0
+    for offset in range(0, size, BLOB_COPY_BYTES):
+        crc = crc32c(file.read_at(offset, min(BLOB_COPY_BYTES, size - offset)), crc)
+    return crc
 
 
 def _is_final(name: str) -> bool:
