@@ -551,3 +551,21 @@ def test_the_first_epoch_of_a_life_can_be_committed_whatever_the_boundary() -> N
             commit(pair.store, life)
             pair.store.set_gc_boundary((1 << 127) + 10 * life)
     assert len(master.stored()) == len(replica.stored()) == 3
+
+
+def test_a_promoted_replica_learns_the_boundary_that_only_its_former_master_had() -> None:
+    former, promoted = Side(), Side()
+    with Pair(master=former, replicas=[promoted]) as pair:
+        pair.store.switch_epoch(1)
+        put(pair.channel, b"a", b"", 5)
+        commit(pair.store, 1)
+    store, _ = open_store(PLACE, vfs=former.disk)
+    with store:
+        store.set_gc_boundary(4)
+    with Pair(master=promoted, replicas=[former]) as pair:
+        pair.store.switch_epoch(2)
+        with pytest.raises(StaleWrite), pair.channel.session():
+            pair.channel.add_entry(1, b"b", b"", 4)
+        put(pair.channel, b"b", b"", 6)
+        commit(pair.store, 2)
+    assert former.stored() == promoted.stored()

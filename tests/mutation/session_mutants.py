@@ -341,9 +341,9 @@ MUTANTS: Final = (
         flows.test_the_boundary_is_set_here_and_then_there,
     ),
     StoryMutant(
-        "a replica with a later boundary stops its master",
-        instead(Master, "_is_harmless", no),
-        flows.test_a_replica_with_a_later_boundary_does_not_stop_its_master,
+        "a later boundary of a replica is not learnt",
+        instead(Master, "_learn_boundary", nothing),
+        flows.test_a_master_learns_a_later_boundary_of_its_replica_before_it_writes,
     ),
     StoryMutant(
         "entries are sent without their BLOBs",

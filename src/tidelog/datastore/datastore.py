@@ -355,6 +355,7 @@ def _open_sessions(lanes: Lanes, replicas: Replicas, channels: int) -> None:
     for number in range(channels):
         replicas.open_lane(number)
         lanes.call(number, lambda _: None)
+    lanes.call(CONTROL, lambda _: None)  # A replica may have told a later GC boundary.
 
 
 def _switch_and_begin(master: Master, epoch: int) -> None:

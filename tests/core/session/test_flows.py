@@ -429,15 +429,16 @@ def test_boundaries_and_group_commits_take_turns() -> None:
     assert kinds.count(GcBoundarySwitch) >= 3
 
 
-def test_a_replica_with_a_later_boundary_does_not_stop_its_master() -> None:
-    pair = Pair()
-    pair.replicas[0].store.boundary = 9
-    again = Pair(master=pair.store, stores=[pair.replicas[0].store]).opened()
-    again.master.set_boundary(5)
-    again.run()
-    assert again.master.failure is None
-    assert again.replicas[0].store.boundary == 9
-    assert again.master.is_idle(CONTROL)
+def test_a_master_learns_a_later_boundary_of_its_replica_before_it_writes() -> None:
+    """The replica was the master once, and takes no writes below its own boundary."""
+    stores = [replica.store for replica in Pair(replicas=2).replicas]
+    stores[0].boundary = 9
+    again = Pair(replicas=2, stores=stores).opened()
+    assert again.master.is_open
+    assert again.master.boundary == again.store.boundary == 9
+    assert [replica.store.boundary for replica in again.replicas] == [9, 9]
+    with pytest.raises(BadOption):
+        again.master.set_boundary(8)
 
 
 def test_closing_waits_for_what_is_due_and_for_answers_on_log_channels() -> None:

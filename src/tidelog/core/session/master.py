@@ -24,7 +24,6 @@ from tidelog.core.session.messages import (
     Answer,
     Error,
     ErrorCode,
-    GcBoundarySwitch,
     GroupCommit,
     LogChannelCreate,
     Request,
@@ -119,6 +118,11 @@ class Master:
     def epoch(self) -> int:
         """The current one; 0 before the first switch."""
         return self._epochs.current
+
+    @property
+    def boundary(self) -> int:
+        """The GC boundary, be it that it is on its way to the store."""
+        return self._boundary
 
     @property
     def stored_epoch(self) -> int:
@@ -251,7 +255,7 @@ class Master:
         if self.failure is not None:
             return
         send = self._lanes[lane].answered(replica)
-        if isinstance(answer, Error) and not self._is_harmless(send, answer):
+        if isinstance(answer, Error):
             self._refused(replica, send, answer)
         elif send is None or not self._fits(send.message, answer):
             self.failed(replica, f"{type(answer).__name__} answers no request")
@@ -269,14 +273,7 @@ class Master:
 
     # --- answers ---
 
-    def _is_harmless(self, send: Send | None, error: Error) -> bool:
-        """A replica that was the master once may have a later GC boundary."""
-        is_boundary = send is not None and isinstance(send.message, GcBoundarySwitch)
-        return is_boundary and error.code == ErrorCode.BAD_BOUNDARY
-
     def _fits(self, request: Request, answer: Answer) -> bool:
-        if isinstance(answer, Error):
-            return True
         return isinstance(answer, SessionBegun) == isinstance(request, SessionBegin)
 
     def _refused(self, replica: int, send: Send | None, error: Error) -> None:
@@ -289,8 +286,9 @@ class Master:
 
     def _accepted(self, replica: int, request: Request, answer: Answer) -> None:
         match request, answer:
-            case SessionBegin(), SessionBegun(secret=secret):
+            case SessionBegin(), SessionBegun(secret=secret, boundary=boundary):
                 self._unopened -= 1
+                self._learn_boundary(int.from_bytes(boundary, "big"))
                 self._create_channels(replica, secret)
             case LogChannelCreate(), _:
                 self._unopened -= 1
@@ -307,9 +305,18 @@ class Master:
             create = Send(replica, channel, LogChannelCreate(secret, channel))
             self._lanes[channel].put(Stage((create,)))
 
+    def _learn_boundary(self, version: int) -> None:
+        """A replica that was the master once may be ahead: it takes no writes below its own."""
+        if version > self._boundary:
+            self._boundary = self._wanted_boundary = version
+
     def _tell_boundary(self) -> None:
-        """A replica may have missed the last one."""
-        if self.is_open and self._boundary > 0:
+        """A replica may have missed the last one, or may know a later one than this side."""
+        if not self.is_open or not self._boundary:
+            return
+        if self._wanted_boundary is not None:
+            self._begin_boundary(self._wanted_boundary)
+        else:
             self._lanes[CONTROL].put(self._steps.tell_boundary(self._boundary))
 
     def _fail(self, failure: LogError) -> None:

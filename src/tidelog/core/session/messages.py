@@ -162,6 +162,8 @@ class BlobWrite(_Message, frozen=True, tag=20):
 class SessionBegun(_Message, frozen=True, tag=32):
     secret: Secret
     """To be shown when log channels are created."""
+    boundary: Version128 = bytes(16)
+    """The replica's GC boundary: it may have been the master once, and be ahead."""
 
 
 class Ack(_Message, frozen=True, tag=33):

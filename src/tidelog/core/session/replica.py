@@ -190,7 +190,8 @@ class ReplicaSessions:
                 if session is not None:
                     session.opened(ends[:channels])
                     self.counters.sessions += 1
-                    self._state.reply(step.link, SessionBegun(session.secret))
+                    boundary = self._state.boundary.to_bytes(16, "big")
+                    self._state.reply(step.link, SessionBegun(session.secret, boundary))
             case _:
                 check(False, "R3: only a session is prepared for")
 
