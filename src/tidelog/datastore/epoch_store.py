@@ -157,14 +157,17 @@ class EpochStore:
         Nothing is taken if this raises.  WrongState: they do not continue the channel, or their
         epoch was recorded before.  StaleWrite: a write lies at or below the GC boundary.
         """
-        waiting = [WaitingBatch.of(epoch, batch) for batch in batches]
         timing = NO_TIME
-        while True:
-            self._check_open()
-            self._node.vfs.check_running()
-            if self._unrecorded.take_in(channel, epoch, waiting):
-                return timing
+        while not self.try_append(channel, epoch, batches):
             timing = timing.plus(self._submit(FlushRequest()))
+        return timing
+
+    def try_append(self, channel: int, epoch: int, batches: Sequence[ChannelBatch]) -> bool:
+        """The same, but False instead of waiting until earlier batches are written."""
+        waiting = [WaitingBatch.of(epoch, batch) for batch in batches]
+        self._check_open()
+        self._node.vfs.check_running()
+        return self._unrecorded.take_in(channel, epoch, waiting)
 
     def flush(self, channel: int) -> Timing:
         """Make durable what was appended to a channel (Z1)."""

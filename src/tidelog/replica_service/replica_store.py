@@ -1,6 +1,6 @@
 """The datastore of a replica, which is made when the first session begins.
 
-Carries out what the session core wants of the disk.  The methods block and belong into threads.
+Carries out what the session core wants of the disk.  Methods that wait for it belong into threads.
 
 R1  the parts of a BLOB are visible under its name only once all of them are durable
 R2  a BLOB whose rest will not come leaves nothing behind
@@ -104,6 +104,11 @@ class ReplicaStore:
                 self.prepare(output)
                 return NO_TIME
         assert_never(output)
+
+    def append_at_once(self, write: Write) -> Timing | None:
+        """Take entries in that need not be durable yet; None if that would have to wait."""
+        taken = self._opened().try_append(write.channel, write.epoch, write.batches)
+        return NO_TIME if taken else None
 
     def compact(self) -> list[str]:
         """Let go of what the boundary makes needless, as far as that is worth while.

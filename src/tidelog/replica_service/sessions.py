@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 from secrets import token_hex
@@ -80,6 +81,8 @@ class Sessions:
         self._counters = counters
         self._on_failure = on_failure
         self._peers: dict[int, Peer] = {}
+        self._words: deque[Callable[[], None]] = deque()
+        """What the core is told now, and what it is told after that."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._compacting = False
 
@@ -164,11 +167,17 @@ class Sessions:
 
     def _tell(self, word: Callable[[], None]) -> None:
         """Tell the core something (D1), and do what it wants."""
+        self._words.append(word)
+        if len(self._words) > 1:
+            return  # Something that the core wanted is done already: it hears of that next.
         try:
-            word()
-            for output in self.core.take():
-                self._carry_out(output)
+            while self._words:
+                self._words[0]()
+                for output in self.core.take():
+                    self._carry_out(output)
+                self._words.popleft()
         except InvariantViolation as error:
+            self._words.clear()
             self._end(error)
 
     def _carry_out(self, output: ReplicaOutput) -> None:
@@ -181,12 +190,29 @@ class Sessions:
                     peer.hang_up()
             case Prepare():
                 self._work.add(Step(ALONE, partial(self._prepare, output)))
-            case Write() | WriteBlob() | DropBlob():
+            case Write():
+                self._write(output)
+            case WriteBlob() | DropBlob():
                 self._work.add(Step(output.channel, partial(self._run, output)))
             case Commit() | SetBoundary():
-                self._work.add(Step(CONTROL, partial(self._run, output)))
+                is_brief = isinstance(output, Commit)
+                self._work.add(Step(CONTROL, partial(self._run, output), is_brief))
             case _:
                 assert_never(output)
+
+    def _write(self, write: Write) -> None:
+        """In a thread, unless it takes no time: entries that need not be durable yet."""
+        if not write.flush and write.cut_to is None and self._work.is_free(write.channel):
+            try:
+                timing = self._store.append_at_once(write)
+            except (Exception, InvariantViolation) as error:
+                self._on_error(write.ticket, error)
+                return
+            if timing is not None:
+                self._on_done(write, timing)
+                return
+        is_brief = sum(len(batch.data) for batch in write.batches) <= _INLINE_BYTES
+        self._work.add(Step(write.channel, partial(self._run, write), is_brief))
 
     def _answer(self, connection: int, answer: Answer) -> None:
         peer = self._peers.get(connection)
