@@ -76,7 +76,7 @@ def test_a_slow_disk_and_long_steps_do_not_hold_up_the_loop(
     async def scenario() -> tuple[list[tuple[int, bool]], list[tuple[int, bool]]]:
         work, steps = StoreWork(2, "test"), Steps()
         await run(work, [steps.step(1) for _ in range(PLENTY)])
-        await run(work, [steps.step(1, is_brief=False), steps.step(ALONE)])
+        await run(work, [steps.step(1, is_brief=False), steps.step(ALONE, is_brief=False)])
         long = steps.told[-2:]
         monkeypatch.setattr(store_work, "_BRISK_NS", 0)  # Every disk is too slow for this.
         await run(work, [steps.step(1) for _ in range(PLENTY)])

@@ -12,11 +12,11 @@ from tidelog.storage.raft_store import RaftStore
 
 def test_a_batch_tells_what_happened_in_it() -> None:
     told = run_json("simulate", "--seeds", 3, "--processes", 1)
-    assert [kind["kind"] for kind in told["kinds"]] == ["raft", "cluster"]
+    assert [kind["kind"] for kind in told["kinds"]] == ["raft", "cluster", "session"]
     for kind in told["kinds"]:
         assert kind["seeds"] == 3
         assert kind["failed_seeds"] == []
-        assert kind["counts"]["election"] > 0
+        assert kind["counts"]["epoch_propagated" if kind["kind"] == "session" else "election"] > 0
         assert kind["never"] == []
 
 

@@ -74,9 +74,9 @@ def test_a_shorter_run_has_no_fault_after_its_end() -> None:
 
 @pytest.mark.parametrize("kind", Kind)
 def test_each_class_is_in_about_half_of_the_seeds_of_its_kind(kind: Kind) -> None:
-    plans = [draw_plan(kind, seed) for seed in range(200)]
+    present = [present_classes(draw_plan(kind, seed)) for seed in range(200)]
     for what in FaultClass:
-        share = sum(what in present_classes(plan) for plan in plans) / len(plans)
+        share = sum(what in classes for classes in present) / len(present)
         assert (share == 0) if what in OF_OTHER_KIND[kind] else (0.35 < share < 0.65)
 
 

@@ -11,7 +11,7 @@ from tidelog.cli.options import output_option
 if TYPE_CHECKING:
     from tidelog.testing.faults import Reduction
 
-KINDS = ("raft", "cluster", "all")
+KINDS = ("raft", "cluster", "session")
 
 
 @click.command("simulate")
@@ -26,10 +26,10 @@ KINDS = ("raft", "cluster", "all")
 )
 @click.option(
     "--kind",
-    type=click.Choice(KINDS),
+    type=click.Choice((*KINDS, "all")),
     default="all",
     show_default=True,
-    help="A Raft group, or a whole cluster.",
+    help="A Raft group, a whole cluster, or a master with its replicas.",
 )
 @click.option(
     "--processes", type=click.IntRange(1), help="How many work at once.  [default: all cores]"
@@ -63,10 +63,10 @@ def command(
     if seed is None:
         if reduction is not None:
             raise click.UsageError("--without, --only and --stop-at need --seed.")
-        kinds = [name for name in KINDS[:2] if kind in (name, "all")]
+        kinds = [name for name in KINDS if kind in (name, "all")]
         ctx.exit(run_batches(kinds, range(first, first + seeds), processes, output))
     if kind == "all":
-        raise click.UsageError("--seed needs --kind raft or --kind cluster.")
+        raise click.UsageError(f"--seed needs --kind {' or --kind '.join(KINDS)}.")
     ctx.exit(run_one(kind, seed, reduction, output))
 
 

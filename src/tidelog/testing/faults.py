@@ -20,9 +20,13 @@ from tidelog.testing.sometimes import Kind
 from tidelog.testing.world import MILLISECOND, SECOND
 
 DRAW_END: Final = 1 << 30
-BUDGET_MAX: Final = 120
+BUDGET_MAX: Final = {Kind.RAFT: 120, Kind.CLUSTER: 120, Kind.SESSION: 40}
 """About so many faults strike in one seed; each class has its share."""
-DURATION_MAX: Final = {Kind.RAFT: 12 * SECOND, Kind.CLUSTER: 7 * SECOND}
+DURATION_MAX: Final = {
+    Kind.RAFT: 12 * SECOND,
+    Kind.CLUSTER: 7 * SECOND,
+    Kind.SESSION: 3 * SECOND,
+}
 CAMPAIGNS_MAX: Final = 16
 """Short restarts strike around one of the first so many campaigns."""
 
@@ -51,6 +55,11 @@ class FaultClass(Enum):
     COMPACTION = "compaction"
     TERM = "term"
     ENSEMBLE = "ensemble"
+    RESET = "reset"
+    DISK_FAILURE = "disk-failure"
+    CLOSE = "close"
+    PROMOTION = "promotion"
+    STRANGER = "stranger"
 
 
 WEATHER: Final = (
@@ -64,9 +73,29 @@ WEATHER: Final = (
 )
 """Classes that are there all the time; the others strike at single moments."""
 
+_OF_SESSIONS: Final = (
+    FaultClass.RESET,
+    FaultClass.DISK_FAILURE,
+    FaultClass.CLOSE,
+    FaultClass.PROMOTION,
+    FaultClass.STRANGER,
+)
 OF_OTHER_KIND: Final = {
-    Kind.RAFT: (FaultClass.TERM, FaultClass.ENSEMBLE),
-    Kind.CLUSTER: (FaultClass.MEMBERSHIP,),
+    Kind.RAFT: (FaultClass.TERM, FaultClass.ENSEMBLE, *_OF_SESSIONS),
+    Kind.CLUSTER: (FaultClass.MEMBERSHIP, *_OF_SESSIONS),
+    Kind.SESSION: (
+        # A connection loses, repeats and reorders nothing; its disk is a model.
+        FaultClass.LOSS,
+        FaultClass.DUPLICATION,
+        FaultClass.REORDERING,
+        FaultClass.DISK_CRASH,
+        FaultClass.SHORT_RESTART,
+        FaultClass.TRANSFER,
+        FaultClass.MEMBERSHIP,
+        FaultClass.COMPACTION,
+        FaultClass.TERM,
+        FaultClass.ENSEMBLE,
+    ),
 }
 """Classes that make no sense in a kind."""
 
@@ -193,7 +222,7 @@ def _draw_faults(
 ) -> Iterator[Fault]:
     """Draw the same faults whatever is left out, and then leave that out."""
     struck = [what for what in drawn if what not in WEATHER]
-    share = max(1, BUDGET_MAX // max(1, len(struck)))
+    share = max(1, BUDGET_MAX[kind] // max(1, len(struck)))
     for what in struck:
         draws = chance.stream("plan", "faults", what.value)
         for number in range(1, draws.randrange(1, share + 1) + 1):

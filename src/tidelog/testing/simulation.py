@@ -16,6 +16,7 @@ from tidelog.testing.cluster import Cluster
 from tidelog.testing.faults import Plan, Reduction, draw_plan
 from tidelog.testing.log_cluster import LogCluster
 from tidelog.testing.raft_cluster import RaftCluster
+from tidelog.testing.session_cluster import SessionCluster
 from tidelog.testing.sometimes import Kind, Rare
 from tidelog.testing.violation import Violation
 
@@ -71,7 +72,13 @@ def run_plan(plan: Plan) -> Outcome:
 
 def new_cluster(plan: Plan) -> Cluster:
     """Set up what a plan is for."""
-    return RaftCluster(plan) if plan.kind is Kind.RAFT else LogCluster(plan)
+    match plan.kind:
+        case Kind.RAFT:
+            return RaftCluster(plan)
+        case Kind.CLUSTER:
+            return LogCluster(plan)
+        case Kind.SESSION:
+            return SessionCluster(plan)
 
 
 def failure_of(cluster: Cluster, error: BaseException) -> Failure:

@@ -16,6 +16,7 @@ class Kind(Enum):
 
     RAFT = "raft"
     CLUSTER = "cluster"
+    SESSION = "session"
 
 
 class Rare(Enum):
@@ -77,9 +78,37 @@ class Rare(Enum):
     ENSEMBLE_CHANGED = "ensembles changed"
     COLLECTOR_TAKEN_OVER = "storage nodes taken over from a dead metadata node"
     UPDATE_CONFLICTED = "changes refused since another one came first"
+    # A master with its replicas.
+    SESSION_OPENED = "masters whose sessions opened"
+    SESSION_ENDED = "sessions ended by their master"
+    SESSION_AFTER_DEAD_ONE = "sessions begun after one that had died"
+    SESSION_REFUSED_WHILE_OPEN = "sessions refused since one was open"
+    BROKEN_SESSION_REFUSED = "requests refused in a broken session"
+    OLD_SECRET_REFUSED = "log channels refused for their secret"  # noqa: S105
+    WRONG_CONFIGURATION_REFUSED = "sessions of another configuration refused"
+    EPOCH_PROPAGATED = "epochs propagated"
+    EPOCH_NUMBERS_SKIPPED = "group commits that skipped numbers"
+    REMOTE_COMMIT_FIRST = "group commits that a replica had before the master"
+    LOCAL_COMMIT_FIRST = "group commits that the master had before a replica"
+    REMOTE_FLUSH_FIRST = "entries that a replica had synced before the master"
+    LOCAL_FLUSH_FIRST = "entries that the master had synced before a replica"
+    ABORTED_WITH_ENTRIES = "log sessions aborted with entries"
+    LATE_WRITE = "entries that came when their connection was closed"
+    CONNECTION_RESET = "connections reset"
+    DEADLINE_PASSED = "replicas given up since they did not answer"
+    WRITE_FAILED = "steps that a disk refused"
+    BLOB_SENT = "BLOBs sent"
+    BLOB_INTERRUPTED = "BLOBs interrupted"
+    UNRECORDED_DROPPED = "batches dropped at a restart since their epoch was not recorded"
+    DROPPED_AT_SESSION_BEGIN = "replicas that dropped unrecorded entries without a restart"
+    MASTER_AHEAD = "sessions refused since the master was ahead"
+    REPLICA_AHEAD = "sessions refused since a replica was ahead"
+    DATA_COPIED = "machines that got a copy of another one's data"
+    PROMOTED = "replicas made the master"
+    FORMER_MASTER_LEFT_OUT = "promotions after which the former master was not used for a while"
+    HISTORIES_DIFFERED = "sessions refused since the same epoch had another history"
 
 
-RAFT_ONLY = frozenset((Rare.WIPED, Rare.MEMBERSHIP_CHANGED))
 RARELY = frozenset(
     (
         Rare.TRUNCATION_LOOPED,
@@ -96,7 +125,27 @@ RARELY = frozenset(
     )
 )
 """What only thousands of seeds are sure to meet."""
-CLUSTER_ONLY = tuple(Rare)[tuple(Rare).index(Rare.CUT_DECIDED) :]
+_ALL = tuple(Rare)
+_RAFT = _ALL[: _ALL.index(Rare.CUT_DECIDED)]
+_CLUSTER = _ALL[len(_RAFT) : _ALL.index(Rare.SESSION_OPENED)]
+_SESSION = _ALL[len(_RAFT) + len(_CLUSTER) :]
+_RAFT_ONLY = (Rare.WIPED, Rare.MEMBERSHIP_CHANGED)
+_OF_MACHINES = (
+    Rare.MESSAGE_FOR_A_PAUSED_PROCESS,
+    Rare.POWER_LOST,
+    Rare.EVERY_MACHINE_LOST_POWER,
+    Rare.KILLED,
+    Rare.UNSYNCED_WRITE_KEPT,
+    Rare.UNSYNCED_WRITE_LOST,
+    Rare.PARTITIONED,
+    Rare.SEVERED_ONE_WAY,
+    Rare.WIPED,
+)
+_EXPECTED = {
+    Kind.RAFT: list(_RAFT),
+    Kind.CLUSTER: [rare for rare in (*_RAFT, *_CLUSTER) if rare not in _RAFT_ONLY],
+    Kind.SESSION: [*_OF_MACHINES, *_SESSION],
+}
 
 
 class Sometimes:
@@ -119,5 +168,4 @@ def never(counts: Mapping[Rare, int], kind: Kind) -> list[Rare]:
 
 def expected(kind: Kind) -> list[Rare]:
     """What a batch of this kind must have met."""
-    others = CLUSTER_ONLY if kind is Kind.RAFT else RAFT_ONLY
-    return [rare for rare in Rare if rare not in others]
+    return _EXPECTED[kind]

@@ -23,13 +23,13 @@ from tidelog.core.session.messages import (
     SESSION_PROTOCOL,
     Answer,
     Error,
-    ErrorCode,
     GroupCommit,
     LogChannelCreate,
     Request,
     SessionBegin,
     SessionBegun,
     SessionEnd,
+    error_name,
 )
 from tidelog.core.session.options import MasterOptions
 from tidelog.core.session.output import (
@@ -392,11 +392,3 @@ class Master:
             lane.drop_queued()
         self._lanes[CONTROL].put(Stage(self._steps.send(CONTROL, SessionEnd())))
         self.is_ended = self._replicas == 0
-
-
-def error_name(code: int) -> str:
-    """How an error is called; a newer replica may have others."""
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

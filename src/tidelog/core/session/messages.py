@@ -69,6 +69,14 @@ class ErrorCode(IntEnum):
     """The replica could not write or sync; its session is broken."""
 
 
+def error_name(code: int) -> str:
+    """How an error is called; a newer replica may have others."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
+
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
     """Base of all messages; the tag says which one it is."""
 
