@@ -91,7 +91,7 @@ PROMISES_MAX = 65_536
 BOUNDS = {
     "heartbeat_ticks": TICKS_MAX,
     "resend_ticks": TICKS_MAX,
-    "message_bytes_max": limits.ATTACHMENT_BYTES_MAX - limits.BATCH_BODY_BYTES_MAX,
+    "message_bytes_max": limits.PAGE_BYTES,  # Of the smallest batches no message carries more.
     "inflight_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
     "recent_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
     "uncommitted_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
