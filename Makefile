@@ -3,15 +3,17 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+FUZZ_SECONDS ?= 60
 ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+FUZZ_STAMP := $(VENV)/.fuzz-stamp
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run quickstart test soak check bench format lock clean
+.PHONY: help run quickstart test soak fuzz check bench format lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +31,11 @@ test: check  ## check, then all tests (WORKERS=2, ARGS="-k name")
 soak: $(STAMP)  ## what takes too long for every change: Spark on a cluster, 5,000 seeds of each simulation
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m soak $(ARGS)
 	$(BIN)/tidelog simulate --seeds 5000
+
+fuzz: $(FUZZ_STAMP)  ## bytes that coverage makes up, into all that reads from the wire (FUZZ_SECONDS=60 each)
+	for harness in frames messages batches replica nodes; do \
+		$(BIN)/python -m tests.fuzz.atheris_$$harness -max_total_time=$(FUZZ_SECONDS) $(ARGS) || exit 1; \
+	done
 
 check: $(STAMP)  ## format, lint, types, layers, tidy
 	$(BIN)/ruff format --check .
@@ -48,9 +55,11 @@ lock:  ## pin every dependency with its hashes (needs uv; ARGS=--upgrade for new
 	uv pip compile pyproject.toml --group dev --extra cli --extra bench --extra fast --extra spark --universal \
 		--python-version 3.11 --generate-hashes --no-header --no-annotate \
 		--no-emit-index-url --quiet --output-file requirements.lock $(ARGS)
+	uv pip compile --group pyproject.toml:fuzz --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-annotate --no-emit-index-url --quiet --output-file requirements-fuzz.lock $(ARGS)
 
 clean:  ## remove all that make made, the virtual environment too
-	rm -rf $(VENV) build dist .coverage* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist .coverage* .fuzz .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is in the lock too, so the package itself is installed without isolation.
@@ -59,4 +68,9 @@ $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --require-hashes -r requirements.lock
 	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Nothing but `make fuzz` needs the fuzzer.
+$(FUZZ_STAMP): $(STAMP) requirements-fuzz.lock
+	$(PIP) install --require-hashes -r requirements-fuzz.lock
 	@touch $@
