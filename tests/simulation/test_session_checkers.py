@@ -282,7 +282,6 @@ BEGIN = SessionBegin(1, "id", 2, 1)
         (SessionBegin(1, "another", 2, 1), FLUSHED, FLUSHED, False),
         (SessionBegin(1, "id", 0, 1), APPENDED, APPENDED, False),
     ],
-    ids=str,
 )
 def test_what_a_replica_acknowledges_must_be_so(
     request_: Request, seen: EpochImage, durable: EpochImage, is_so: bool
