@@ -13,7 +13,7 @@ FUZZ_STAMP := $(VENV)/.fuzz-stamp
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run quickstart test soak fuzz check bench format lock clean
+.PHONY: help run quickstart test soak fuzz check style types tidy bench format lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,9 +24,10 @@ run: $(STAMP)  ## the main job: producers → log → Spark → table (examples/
 quickstart: $(STAMP)  ## the log in one process (examples/quickstart.py)
 	$(BIN)/python examples/quickstart.py $(ARGS)
 
-test: check  ## check, then all tests (WORKERS=2, ARGS="-k name")
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak" --ignore=tests/spark $(ARGS)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not soak" tests/spark $(ARGS) || test $$? -eq 5  # none fits ARGS
+test: $(STAMP)  ## check, then all tests (WORKERS=2, ARGS="-k name")
+	@$(MAKE) --no-print-directory -j 2 --output-sync check
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak" --ignore=tests/spark --ignore=tests/tidy $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak" tests/spark $(ARGS) || test $$? -eq 5  # none fits ARGS
 
 soak: $(STAMP)  ## what takes too long for every change: Spark on a cluster, 5,000 seeds of each simulation
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m soak $(ARGS)
@@ -37,10 +38,16 @@ fuzz: $(FUZZ_STAMP)  ## bytes that coverage makes up, into all that reads from t
 		$(BIN)/python -m tests.fuzz.atheris_$$harness -max_total_time=$(FUZZ_SECONDS) $(ARGS) || exit 1; \
 	done
 
-check: $(STAMP)  ## format, lint, types, layers, tidy
+check: style types tidy  ## format, lint, types, layers, tidy
+
+style: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(STAMP)
 	$(BIN)/mypy
+
+tidy: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q tests/tidy
 

@@ -49,7 +49,7 @@ def test_what_is_encoded_is_decoded(message: Request | Answer) -> None:
 
 def test_messages_have_always_the_same_bytes() -> None:
     assert encode_message(Describe("topic")) == b"\x92\xa8Describe\xa5topic"
-    assert encode_message(Hello("c")) == b"\x93\xa5Hello\xa1c\xc4\x00"
+    assert encode_message(Hello("c")) == b"\x94\xa5Hello\xa1c\xc4\x00\xa0"
 
 
 def test_every_message_is_a_request_or_an_answer() -> None:
