@@ -1,6 +1,6 @@
 """A second stop during recovery, or soon after it, loses nothing either.
 
-Bounds: the first stop is tried behind every twelfth call (in a soak behind every call, or every few
+Bounds: the first stop is tried behind every sixth call (in a soak behind every call, or every few
 where a scenario says so), as a kill and as a power loss with up to ``FIRST_OUTCOMES_MAX`` mixtures
 of what was not synced; the second one at every call of recovery and of what follows, in both
 variants, with ``SECOND_OUTCOMES_MAX`` mixtures in full (where there are more, those of
@@ -17,7 +17,7 @@ from tests.crash.steps import snapshot_once_more
 
 FIRST_OUTCOMES_MAX = 4
 SECOND_OUTCOMES_MAX = 4
-SAMPLED_EVERY = 12
+SAMPLED_EVERY = 6
 
 PARTS = [
     pytest.param(scenario, part, id=f"{scenario.name} {part + 1}/{scenario.parts}")
