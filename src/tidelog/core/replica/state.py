@@ -283,16 +283,21 @@ class State:
         self.writes.order(runs, None)
 
     def install(self, filled: Filled, context: CommitContext, first: Llsn, state: bytes) -> None:
-        """Take over the rest of what the leader had; our own context may be newer."""
+        """Take over the rest of what the leader had; our own context may be newer.
+
+        So may our snapshot be, if entries were kept: what it left out is missing here, and stays
+        known as dead.
+        """
         self.log.set_terms(filled.terms)
-        filled = replace(filled, terms=self.log.terms)
+        is_ours_newer = self.log.snapshot_index > filled.snapshot_index
         self.log.compact(filled.snapshot_index)
+        filled = replace(filled, terms=self.log.terms, snapshot_index=self.log.snapshot_index)
         self.producers = ProducerTable.thaw(filled.producers)
         if context.version > self.context.version:
             self.context = context
         self.commit = Llsn(max(min(self.commit, self.log.end - 1), self.context.llsn_end - 1))
         self.writes.order((), self.context)
-        self.writes.install(filled, state)
+        self.writes.install(filled, None if is_ours_newer else state)
         self.log.trim(max(first, self.log.first))
         if self.log.first > FIRST_LLSN:
             self.writes.trim(self.log.first)

@@ -107,8 +107,8 @@ class Writes:
         else:
             self._empty_context = context
 
-    def install(self, filled: Filled, state: bytes) -> None:
-        """Have written what ends a synchronisation."""
+    def install(self, filled: Filled, state: bytes | None) -> None:
+        """Have written what ends a synchronisation; without a state ours stays."""
         self._filled, self._state = filled, state
 
     def trim(self, first: Llsn) -> None:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from tests.core.replica.protocol.harness import Group, entry, nodes, of
 from tidelog.core.replica.messages import (
+    AbortResponse,
     ChangeKind,
     SnapshotResponse,
     SyncEntriesRequest,
@@ -83,3 +84,23 @@ def test_a_snapshot_goes_on_after_the_new_node_restarted() -> None:
     group.restart(4)
     assert group.synchronise(4, prepared) == entry(2, 3)
     assert NodeId(4) not in group.row.ensemble
+
+
+def test_a_node_that_is_filled_up_again_still_knows_what_its_own_snapshot_left_out() -> None:
+    """The leader has taken no snapshot; the new node has, between two attempts to let it join."""
+    group = Group(1, 2, 3, spares=[4])
+    group.elect(1, 2, 3)
+    group.append(1, b"x", b"y")
+    group.order_all()
+    group.synchronise(4, group.prepare(ChangeKind.EXPAND, new=4))
+    group.answer(group.abort_request(), AbortResponse)
+    group.compact(4, 1, 1)
+    group.append(1, b"z")
+    group.order_all()
+    group.synchronise(4, group.prepare(ChangeKind.EXPAND, new=4))
+    assert begin_of(group) == 3, "what it had was kept"
+    for _ in range(2):
+        assert group.image(4).snapshot_index == 1
+        assert group.image(4).state == b"state up to 1"
+        assert group.data(4) == [b"y", b"z"]
+        group.restart(4)
