@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -431,7 +432,7 @@ def test_a_bad_entry_is_refused_at_once_and_the_session_goes_on(tmp_path: Path) 
         store.switch_epoch(1)
         with channel.session():
             channel.add_entry(1, b"a", b"good", 1)
-            bad: list[tuple[type[LogError], tuple[object, ...]]] = [
+            bad: list[tuple[type[LogError], tuple[Any, ...]]] = [
                 (BadEntry, (1, b"", b"no key", 2)),
                 (BadEntry, (1, "text", b"", 2)),
                 (BadEntry, (1, b"b", "text", 2)),
@@ -447,7 +448,7 @@ def test_a_bad_entry_is_refused_at_once_and_the_session_goes_on(tmp_path: Path) 
             ]
             for error, arguments in bad:
                 with pytest.raises(error):
-                    channel.add_entry(*arguments)  # type: ignore[arg-type]
+                    channel.add_entry(*arguments)
             channel.add_entry(1, b"c", b"good", (1 << 128) - 1)
         commit(store, 1)
         assert sorted(key for _, key in contents(store)) == [b"a", b"c"]

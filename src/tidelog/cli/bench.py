@@ -6,6 +6,17 @@ import click
 
 from tidelog.cli.options import output_option
 
+_data_option = click.option(
+    "-d", "--data", metavar="DIR", help="Where to measure.  [default: a temporary directory]"
+)
+_seconds_option = click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=2.0,
+    show_default=True,
+    help="How long each measurement takes.",
+)
+
 
 @click.group("bench")
 def command() -> None:
@@ -13,9 +24,7 @@ def command() -> None:
 
 
 @command.command("embedded")
-@click.option(
-    "-d", "--data", metavar="DIR", help="Where to measure.  [default: a temporary directory]"
-)
+@_data_option
 @click.option(
     "--size",
     "sizes",
@@ -25,13 +34,7 @@ def command() -> None:
     show_default=True,
     help="Bytes of a record; may be given more than once.",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=2.0,
-    show_default=True,
-    help="How long each measurement takes.",
-)
+@_seconds_option
 @click.option("--peers", is_flag=True, help="Measure SQLite, LMDB and RocksDB too.")
 @output_option
 @click.pass_context
@@ -50,9 +53,7 @@ def embedded(
 
 
 @command.command("pair")
-@click.option(
-    "-d", "--data", metavar="DIR", help="Where to measure.  [default: a temporary directory]"
-)
+@_data_option
 @click.option(
     "--size", type=click.IntRange(1), default=100, show_default=True, help="Bytes of a value."
 )
@@ -72,13 +73,7 @@ def embedded(
     show_default=True,
     help="Log channels at work at once; may be given more than once.",
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=2.0,
-    show_default=True,
-    help="How long each measurement takes.",
-)
+@_seconds_option
 @click.option("--spans", is_flag=True, help="Tell how long each step of a commit takes.")
 @output_option
 @click.pass_context
