@@ -16,6 +16,14 @@ from tests.core.session import test_flows as flows
 from tests.core.session import test_interleavings as interleavings
 from tests.core.session import test_known_schedules as schedules
 from tests.core.session import test_log_channels as channels
+from tests.mutation.broken_sessions import (
+    at_its_mark,
+    even_when_stopped,
+    whatever_is_awaited,
+    whatever_is_unfinished,
+    with_the_first_answer,
+    with_the_last_answer,
+)
 from tests.mutation.left_out import replaced
 from tests.mutation.replica_mutants import StoryMutant, instead, no, nothing, yes
 from tidelog.core.session import replica_session
@@ -32,38 +40,6 @@ from tidelog.core.session.replica_state import State
 from tidelog.core.session.steps import Steps
 
 # -- what takes the place of a safeguard ---------------------------------------------------------
-
-
-def at_its_mark(lane: Lane, stage: Stage) -> bool:
-    return stage.finishes is not None
-
-
-def whatever_is_awaited(lane: Lane, stage: Stage) -> bool:
-    return stage.finishes is None
-
-
-def with_the_last_answer(commit: Commit) -> bool:
-    return commit.missing == 0
-
-
-def with_the_first_answer(original: Callable[..., None]) -> Callable[..., None]:
-    def committed(master: Master) -> None:
-        if master._commit is not None:
-            master._commit.missing = 1
-        original(master)
-
-    return committed
-
-
-def even_when_stopped(master: Master) -> None:
-    commit = master._commit
-    if commit is not None and commit.is_propagated:
-        master._commit = None
-        master._epochs.propagate(commit.epoch)
-
-
-def whatever_is_unfinished(epochs_: Epochs) -> int:
-    return epochs_.current - 1
 
 
 def last_group_commit(logs: LogChannels, session: Session) -> int:

@@ -11,6 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tests.mutation.broken_sessions import (
+    at_its_mark,
+    even_when_stopped,
+    whatever_is_awaited,
+    whatever_is_unfinished,
+    with_the_first_answer,
+    with_the_last_answer,
+)
 from tests.mutation.left_out import Change, replaced
 from tests.mutation.raft_mutants import always, instead, nothing
 from tidelog.core.session import replica_session
@@ -41,40 +49,8 @@ def never(*_: object, **__: object) -> bool:
     return False
 
 
-def at_its_mark(lane: Lane, stage: Stage) -> bool:
-    return stage.finishes is not None
-
-
 def without_local_steps(lane: Lane, stage: Stage) -> bool:
     return stage.finishes is not None and not lane._answers
-
-
-def whatever_is_awaited(lane: Lane, stage: Stage) -> bool:
-    return stage.finishes is None
-
-
-def with_the_last_answer(commit: Commit) -> bool:
-    return commit.missing == 0
-
-
-def with_the_first_answer(original: Callable[..., None]) -> Callable[..., None]:
-    def committed(master: Master) -> None:
-        if master._commit is not None:
-            master._commit.missing = 1
-        original(master)
-
-    return committed
-
-
-def even_when_stopped(master: Master) -> None:
-    commit = master._commit
-    if commit is not None and commit.is_propagated:
-        master._commit = None
-        master._epochs.propagate(commit.epoch)
-
-
-def whatever_is_unfinished(epochs: Epochs) -> int:
-    return epochs.current - 1
 
 
 def of_the_current_one(original: Callable[..., int]) -> Callable[..., int]:
