@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from tests.core.replica.protocol import test_commitment as commitment
 from tests.core.replica.protocol import test_departures as departures
 from tests.core.replica.protocol import test_elections as elections
@@ -20,6 +22,7 @@ from tests.core.replica.protocol import test_ordering as ordering
 from tests.core.replica.protocol import test_producers as producers
 from tests.core.replica.protocol import test_reconfigurations as reconfigurations
 from tests.core.replica.protocol import test_replication as replication
+from tests.core.replica.protocol import test_snapshots as snapshots
 from tests.core.replica.protocol import test_synchronisation as synchronisation
 from tests.core.replica.protocol import test_truncation as truncation
 from tests.mutation.left_out import Change, replaced, together
@@ -38,7 +41,7 @@ from tidelog.core.replica.following import Following
 from tidelog.core.replica.leading import Leading
 from tidelog.core.replica.messages import ChangeKind, Message
 from tidelog.core.replica.options import CursorKind
-from tidelog.core.replica.output import HardState
+from tidelog.core.replica.output import Filled, HardState
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.core.replica.roles import Roles
 from tidelog.core.replica.state import State
@@ -76,6 +79,10 @@ def nothing(*_: object, **__: object) -> None:
 
 
 # -- what takes the place of a safeguard ---------------------------------------------------------
+
+
+def with_the_leaders_snapshot(state: State, filled: Filled) -> Filled:
+    return replace(filled, terms=state.log.terms)
 
 
 def attach_wherever_it_is(leading: Leading, response: Any) -> None:
@@ -427,6 +434,11 @@ MUTANTS: Final = (
         lambda: late_synchronisation.test_a_late_beginning_does_not_make_a_follower_deaf(
             restarts=True
         ),
+    ),
+    StoryMutant(
+        "a replica that is filled up again forgets what its own snapshot left out",
+        instead(State, "_as_kept", with_the_leaders_snapshot),
+        snapshots.test_a_node_that_is_filled_up_again_still_knows_what_its_own_snapshot_left_out,
     ),
     StoryMutant(
         "the answer of an older synchronisation is taken for one of the present",

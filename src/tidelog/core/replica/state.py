@@ -283,15 +283,11 @@ class State:
         self.writes.order(runs, None)
 
     def install(self, filled: Filled, context: CommitContext, first: Llsn, state: bytes) -> None:
-        """Take over the rest of what the leader had; our own context may be newer.
-
-        So may our snapshot be, if entries were kept: what it left out is missing here, and stays
-        known as dead.
-        """
+        """Take over the rest of what the leader had; our own context and snapshot may be newer."""
         self.log.set_terms(filled.terms)
         is_ours_newer = self.log.snapshot_index > filled.snapshot_index
         self.log.compact(filled.snapshot_index)
-        filled = replace(filled, terms=self.log.terms, snapshot_index=self.log.snapshot_index)
+        filled = self._as_kept(filled)
         self.producers = ProducerTable.thaw(filled.producers)
         if context.version > self.context.version:
             self.context = context
@@ -301,6 +297,10 @@ class State:
         self.log.trim(max(first, self.log.first))
         if self.log.first > FIRST_LLSN:
             self.writes.trim(self.log.first)
+
+    def _as_kept(self, filled: Filled) -> Filled:
+        """What our own snapshot left out of entries that were kept stays known as dead."""
+        return replace(filled, terms=self.log.terms, snapshot_index=self.log.snapshot_index)
 
     def begin_anew(self, first: Llsn) -> None:
         """Delete the log and the context; the next entry is ``first``."""
