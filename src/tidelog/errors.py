@@ -91,6 +91,14 @@ class WrongState(Rejected):
     """The call does not fit to what was called before; the message says what is missing."""
 
 
+class NotLeader(Rejected):
+    """The node does not lead the log stream; nothing was done."""
+
+
+class OutOfOrder(Rejected):
+    """The append before this one has not arrived; nothing was done: send both again, in order."""
+
+
 class DeadlineExceeded(LogError):
     """The call's deadline passed; an append may still take effect."""
 
@@ -155,6 +163,16 @@ class ConnectionLost(LogError):
     """The connection broke while the answer was awaited; the request may have taken effect."""
 
     definite = False
+
+
+class LeaderLost(LogError):
+    """The log stream's leader was deposed while the append was under way; it may take effect."""
+
+    definite = False
+
+
+class WrongCluster(LogError):
+    """The node belongs to another cluster, or the directory to another node."""
 
 
 class StageExpired(Rejected):

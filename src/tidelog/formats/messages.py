@@ -7,7 +7,7 @@ they are for.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -82,6 +82,8 @@ class Refused(Message, frozen=True):
     message: Text
     first_available: Natural = 0
     """For ``Trimmed``."""
+    leader: Text = ""
+    """For ``NotLeader``: the address of the node that leads, if known."""
 
 
 # -- topics --------------------------------------------------------------------------------------
@@ -111,6 +113,15 @@ class AddStreams(Message, frozen=True):
     count: Natural
 
 
+class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a log stream lies, as addresses for clients."""
+
+    stream: Natural
+    leader: Text
+    """Empty: nobody leads at the moment."""
+    replicas: tuple[Text, ...]
+
+
 class TopicDescription(Message, frozen=True):
     """A topic as it is now."""
 
@@ -121,6 +132,8 @@ class TopicDescription(Message, frozen=True):
     versions: Text
     first_available: Natural
     high_watermark: Natural
+    placements: tuple[Placement, ...] = ()
+    """Of a log on several nodes."""
 
 
 # -- appending -----------------------------------------------------------------------------------
@@ -133,6 +146,10 @@ class AppendBatches(Message, frozen=True):
     streams: Streams
     producer: Word = 0
     sequence: Natural = 0
+    after: Natural = 0
+    """The producer's append before this one: if it did not arrive, this one is ``OutOfOrder``."""
+    ack: Literal["stored", "propagated", "ordered"] = "ordered"
+    """What to wait for; GLSNs in the receipts are 0 if it is less than ORDERED."""
 
 
 class WireReceipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -145,6 +162,8 @@ class WireReceipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Receipts(Message, frozen=True):
     receipts: tuple[WireReceipt, ...]
+    leader: Text = ""
+    """The address of the node that leads, if another one was asked and passed the append on."""
 
 
 class StageBatches(Message, frozen=True):
@@ -254,6 +273,29 @@ class Position(Message, frozen=True):
     high_watermark: Natural
 
 
+class GetPosition(Message, frozen=True):
+    """A position that readers of a topic have stored under a name."""
+
+    topic: TopicName
+    name: Text
+
+
+class SetPosition(Message, frozen=True):
+    """Store a position, if ``expected`` is its revision; 0: if there is none yet."""
+
+    topic: TopicName
+    name: Text
+    glsn: Natural
+    expected: Natural
+
+
+class NamedPosition(Message, frozen=True):
+    """``revision`` is 0 and ``glsn`` 0 if there is none."""
+
+    glsn: Natural
+    revision: Natural
+
+
 # -- keeping it small ----------------------------------------------------------------------------
 
 
@@ -325,6 +367,8 @@ Request: TypeAlias = (
     | Get
     | FindEnd
     | FindTime
+    | GetPosition
+    | SetPosition
     | Trim
     | SetGcBoundary
     | TakeSnapshot
@@ -345,6 +389,7 @@ Answer: TypeAlias = (
     | Published
     | Page
     | Position
+    | NamedPosition
     | Number
     | Lines
     | Figures
