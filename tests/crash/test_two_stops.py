@@ -2,7 +2,7 @@
 
 Bounds: the first stop is tried behind every sixth call (in a soak behind every call, or every few
 where a scenario says so), as a kill and as a power loss with up to ``FIRST_OUTCOMES_MAX`` mixtures
-of what was not synced; the second one at every call of recovery and of what follows, in both
+of what was not synced (``SAMPLED_OUTCOMES_MAX`` but in a soak); the second one at every call of recovery and of what follows, in both
 variants, with ``SECOND_OUTCOMES_MAX`` mixtures in full (where there are more, those of
 ``crash_outcomes``).
 """
@@ -16,6 +16,7 @@ from tests.crash.scenarios import SCENARIOS, Scenario, scenario
 from tests.crash.steps import snapshot_once_more
 
 FIRST_OUTCOMES_MAX = 4
+SAMPLED_OUTCOMES_MAX = 2
 SECOND_OUTCOMES_MAX = 4
 SAMPLED_EVERY = 6
 
@@ -26,9 +27,11 @@ PARTS = [
 ]
 
 
-def check_second_stops(nested: Nested, points: range) -> None:
+def check_second_stops(
+    nested: Nested, points: range, outcomes_max: int = FIRST_OUTCOMES_MAX
+) -> None:
     disk, _ = nested.scenario.prepared()
-    stops = first_stops(disk, nested.scenario.run, points, FIRST_OUTCOMES_MAX)
+    stops = first_stops(disk, nested.scenario.run, points, outcomes_max)
     for point, how, left, journal in stops:
         try:
             nested.check_second_stops(left, journal)
@@ -41,7 +44,8 @@ def check_second_stops(nested: Nested, points: range) -> None:
 def test_a_second_stop_loses_nothing(scenario: Scenario, part: int) -> None:
     _, base = scenario.prepared()
     nested = Nested(scenario, base, SECOND_OUTCOMES_MAX)
-    check_second_stops(nested, scenario.points(part, SAMPLED_EVERY * scenario.two_stops_every))
+    points = scenario.points(part, SAMPLED_EVERY * scenario.two_stops_every)
+    check_second_stops(nested, points, SAMPLED_OUTCOMES_MAX)
 
 
 @pytest.mark.soak

@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.errors import BadFrame
-from tidelog.formats import messages
+from tidelog.formats import admin_messages, messages
+from tidelog.formats.admin_messages import ChangeEnsemble, CreateStream
+from tidelog.formats.message_fields import Message
 from tidelog.formats.messages import (
     Answer,
     AppendBatches,
@@ -33,6 +35,8 @@ EXAMPLES: list[Request | Answer] = [
     ReadPage("t", 1, 9, (3,), 100, 5),
     Page((PieceHeader(1, 0, 2, 100, ((1, 1, 1), (2, 5, 1))),), 1, 6, 1, 5),
     Refused("Trimmed", "gone", 7),
+    ChangeEnsemble(3, "swap", 1, 2),
+    CreateStream("t", (1, 2, 3)),
 ]
 
 
@@ -56,10 +60,9 @@ def test_every_message_is_a_request_or_an_answer() -> None:
     known = {*kinds(Request), *kinds(Answer)}
     defined = {
         thing
-        for thing in vars(messages).values()
-        if isinstance(thing, type)
-        and issubclass(thing, messages.Message)
-        and thing is not messages.Message
+        for module in (messages, admin_messages)
+        for thing in vars(module).values()
+        if isinstance(thing, type) and issubclass(thing, Message) and thing is not Message
     }
     assert known == defined
     assert not set(kinds(Request)) & set(kinds(Answer))

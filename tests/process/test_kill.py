@@ -17,7 +17,8 @@ from tests.process.children import Child
 from tests.process.kill_ledger import Ledger
 from tests.process.kill_plan import Told
 
-ROUNDS = 50
+ROUNDS = 18
+SOAK_ROUNDS = 100
 ACKNOWLEDGED_MIN = 40
 ACKNOWLEDGED_MORE = 400
 OPENING_SECONDS = 0.04
@@ -80,11 +81,14 @@ def check_log(path: Path, ledger: Ledger) -> None:
 
 
 @pytest.mark.slow
-def test_one_log_lives_through_fifty_kills_and_loses_or_doubles_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(SOAK_ROUNDS, marks=pytest.mark.soak)])
+def test_one_log_lives_through_kills_and_loses_or_doubles_nothing(
+    tmp_path: Path, rounds: int
+) -> None:
     path = tmp_path / "log"
     ledger = Ledger()
     chance = random.Random(7)
-    for round_ in range(1, ROUNDS + 1):
+    for round_ in range(1, rounds + 1):
         run_until_killed(path, round_, ledger, chance)
         # Closing the log tidies it up; so most kills are followed by the next process at once.
         if chance.random() < 0.3:
@@ -94,7 +98,7 @@ def test_one_log_lives_through_fifty_kills_and_loses_or_doubles_nothing(tmp_path
     with log:
         problems = [finding for finding in log.verify() if finding.problem]
     assert not problems
-    assert ledger.acknowledged > ROUNDS * ACKNOWLEDGED_MIN // 2
+    assert ledger.acknowledged > rounds * ACKNOWLEDGED_MIN // 2
     assert ledger.figures["failures"] == 0
     for work in ("flushes", "snapshots", "deleted", "rewritten"):
         assert ledger.figures[work] > 0, f"no {work}: the kills did not meet what they should"

@@ -259,6 +259,6 @@ class CompactionMachine(RuleBasedStateMachine):
 
 
 def test_compaction_keeps_exactly_what_is_live() -> None:
-    examples = settings().max_examples * 12 // 10
+    examples = settings().max_examples * 7 // 10
     bounds = settings(max_examples=examples, stateful_step_count=25)
     run_state_machine_as_test(CompactionMachine, settings=bounds)
