@@ -91,8 +91,19 @@ class WrongState(Rejected):
     """The call does not fit to what was called before; the message says what is missing."""
 
 
+class Sealed(Rejected):
+    """The log stream takes no appends any more; nothing was done."""
+
+
 class NotLeader(Rejected):
-    """The node does not lead the log stream; nothing was done."""
+    """The node does not lead the log stream; nothing was done.
+
+    ``leader`` is the address of the node that leads, as far as is known.
+    """
+
+    def __init__(self, message: str, *, leader: str = "") -> None:
+        super().__init__(message)
+        self.leader = leader
 
 
 class OutOfOrder(Rejected):
@@ -167,6 +178,12 @@ class ConnectionLost(LogError):
 
 class LeaderLost(LogError):
     """The log stream's leader was deposed while the append was under way; it may take effect."""
+
+    definite = False
+
+
+class PartlyAppended(LogError):
+    """An append to several log streams of a cluster failed for some of them, and not for all."""
 
     definite = False
 

@@ -16,6 +16,8 @@ BATCH_ENTRIES_MAX: Final = 1 << 20
 BATCH_BODY_BYTES_MAX: Final = 32 * MIB
 WRITE_VERSION_END: Final = 1 << 128
 STORAGE_ID_END: Final = 1 << 64
+WORD_END: Final = 1 << 64
+"""A write version is two words."""
 
 GROUP_BYTES_MAX: Final = 64 * MIB
 """What one group commit may write; more waits for the next one."""
@@ -73,6 +75,30 @@ NODE_REPORT_REPLICAS_MAX: Final = 16 * KIB
 DELIVERY_CUTS_MAX: Final = 256
 """Cuts that a storage node may have been sent and not acknowledged."""
 
+METADATA_ANSWERS_MAX: Final = 4_096
+"""Changes whose outcome a metadata node remembers, to answer a repetition alike."""
+METADATA_VIEW_BYTES_MAX: Final = 32 * MIB
+"""All that is told of the metadata at one position of its log."""
+METADATA_VIEW_EAGER_BYTES: Final = MIB
+"""A view up to this size is sent again if no more than the ends of streams are news."""
+METADATA_WATCHERS_MAX: Final = 4_096
+"""Processes that one metadata node tells of every change."""
+
+POST_MESSAGE_BYTES_MAX: Final = 33 * MIB
+"""What a message between processes of the cluster may have: views are the largest."""
+POST_QUEUE_BYTES_MAX: Final = 128 * MIB
+"""What waits for one process of the cluster; beyond it the oldest messages are dropped."""
+POST_QUEUE_MESSAGES_MAX: Final = 16 * KIB
+POST_CONNECTIONS_MAX: Final = 4_096
+"""Connections of other processes of the cluster."""
+POST_NODES_MAX: Final = 4_096
+"""Processes whose addresses are remembered."""
+
+ADMIN_QUESTIONS_MAX: Final = 64
+"""What other processes ask one that is worked on at once."""
+ADMIN_RANGE_ENTRIES_MAX: Final = 1 << 20
+"""Entries of a log stream that one question may be about."""
+
 ENSEMBLE_NODES_MAX: Final = 9
 ENSEMBLE_DEPARTED_MAX: Final = 16
 """Nodes that may leave the ensemble of a stream in one term."""
@@ -109,6 +135,8 @@ NODE_GROUP_COMMITS_MAX: Final = 16
 NODE_ANSWER_BYTES_MAX: Final = MIB
 """What the answer to a group commit brings of messages to the node that asked."""
 NODE_ANSWER_MESSAGES_MAX: Final = 16 * KIB
+NODE_APPENDS_MAX: Final = 64 * KIB
+"""Appends that may wait on one storage node; more are refused for a while."""
 CARRIED_BATCHES_MAX: Final = 64 * KIB
 """Batches that one message between replicas brings."""
 TOKEN_CHARS_MAX: Final = 1 * KIB
@@ -122,6 +150,8 @@ IN_FLIGHT_REQUESTS_MAX: Final = 256
 """Requests that a node works on for one connection; it reads no further ones meanwhile."""
 IN_FLIGHT_BYTES_MAX: Final = 64 * MIB
 """What requests of one connection may bring with them before no further ones are read."""
+PASSED_ON_BYTES_MAX: Final = 128 * MIB
+"""Appends that may wait in a node to be passed on to one other node."""
 CONNECTIONS_MAX: Final = 1_000
 READ_THREADS: Final = 4
 CHORE_THREADS: Final = 4
@@ -177,6 +207,17 @@ check(
 )
 check(ORDER_UNAPPLIED_CUTS_MAX <= ORDER_HISTORY_CUTS_MAX, "a stream waits before history is full")
 check(STREAMS_PER_TOPIC_MAX <= STREAMS_MAX, "the largest topic must fit into a log")
+check(WRITE_VERSION_END == WORD_END**2, "a write version is two words")
+check(300 * STREAMS_MAX < METADATA_VIEW_BYTES_MAX, "all streams must fit into a view")
+check(
+    METADATA_VIEW_BYTES_MAX + MIB <= POST_MESSAGE_BYTES_MAX,
+    "a view must fit into a message between processes",
+)
+check(
+    POST_MESSAGE_BYTES_MAX >= MESSAGE_BYTES_MAX,
+    "what fits into a message of a core must fit into one between processes",
+)
+check(2 * POST_MESSAGE_BYTES_MAX <= POST_QUEUE_BYTES_MAX, "the queue must have room for others")
 check(
     20 * STREAMS_MAX + 64 * NODE_REPORT_REPLICAS_MAX < MESSAGE_BYTES_MAX,
     "what a storage node hosts, and a report on it, must fit into a message",

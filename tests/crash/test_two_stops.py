@@ -2,9 +2,9 @@
 
 Bounds: the first stop is tried behind every sixth call (in a soak behind every call, or every few
 where a scenario says so), as a kill and as a power loss with up to ``FIRST_OUTCOMES_MAX`` mixtures
-of what was not synced (``SAMPLED_OUTCOMES_MAX`` but in a soak); the second one at every call of recovery and of what follows, in both
-variants, with ``SECOND_OUTCOMES_MAX`` mixtures in full (where there are more, those of
-``crash_outcomes``).
+of what was not synced (``SAMPLED_OUTCOMES_MAX`` but in a soak); the second one at every call of
+recovery and of what follows, in both variants, with ``SECOND_OUTCOMES_MAX`` mixtures in full (where
+there are more, those of ``crash_outcomes``).
 """
 
 from __future__ import annotations

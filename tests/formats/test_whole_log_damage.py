@@ -4,8 +4,9 @@ The log is small, but has all kinds of files: two streams (one with keys, one wi
 they were flushed and as compaction wrote them, a snapshot with its live indexes, a WAL with frames
 and recycled space.  It was closed cleanly, so that nothing may be missing at its end.
 
-Bound: the zeros of the WAL behind its frames, and the spare WAL file, are sampled.  Of all other bytes
-one bit is flipped (in a soak each of them), and all files but the WAL are cut at every length.
+Bound: the zeros of the WAL behind its frames, and the spare WAL file, are sampled.  Of all other
+bytes one bit is flipped (in a soak each of them), and all files but the WAL are cut at every
+length.
 """
 
 from __future__ import annotations

@@ -36,6 +36,23 @@ def test_a_collector_that_comes_back_gets_its_share_again() -> None:
     assert moves[0].collector == 3
 
 
+def test_a_process_that_is_both_collects_from_itself() -> None:
+    """Else two of them that do not hear each other might collect from each other, and nobody
+    would ever report though a majority can talk."""
+    current = dict(zip(nodes(1, 2, 3, 11), nodes(2, 1, 3, 3), strict=True))
+    found = after(current, plan_assignment(current, nodes(1, 2, 3)))
+    assert [found[node] for node in nodes(1, 2, 3)] == [1, 2, 3]
+    assert plan_assignment(found, nodes(1, 2, 3)) == ()
+
+
+def test_a_process_whose_collector_is_gone_is_collected_from_elsewhere_until_it_is_back() -> None:
+    current = dict(zip(nodes(1, 2, 3), nodes(1, 2, 3), strict=True))
+    [move] = plan_assignment(current, nodes(1, 3))
+    assert (move.node, move.collector) == (2, 1)
+    away = after(current, (move,))
+    assert plan_assignment(away, nodes(1, 2, 3)) == (Assign(NodeId(2), NodeId(2)),)
+
+
 def test_nothing_moves_when_nobody_lives() -> None:
     assert plan_assignment(dict.fromkeys(nodes(11), NodeId(1)), []) == ()
 

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 from tests.core.metadata.cluster import TOPIC, Cluster
 from tidelog import limits
 from tidelog.core.metadata.commands import (
+    NameMember,
     RegisterNode,
     Request,
+    SetPaused,
     UnregisterNode,
     decode_batch,
 )
@@ -23,12 +25,13 @@ from tidelog.core.order.commands import (
     NewStream,
     Quorum,
     RemoveStream,
+    RetainTopic,
     StreamStatus,
     UpdateStream,
 )
 from tidelog.core.raft.messages import AppendAnswer, TimeoutNow
 from tidelog.errors import BadOption, Busy, CorruptData, DeadlineExceeded
-from tidelog.types import FIRST_TERM, NodeId, Revision, StreamId, Term, TopicId
+from tidelog.types import FIRST_TERM, Glsn, NodeId, Revision, StreamId, Term, TopicId
 
 
 def other_than_leader(cluster: Cluster) -> NodeId:
@@ -266,3 +269,73 @@ def test_a_single_metadata_node_is_a_whole_repository() -> None:
     cluster = Cluster(metadata=1, storage=1).with_streams(1, Quorum.MAJORITY)
     cluster.append(1, 2)
     assert cluster.storage[NodeId(11)].glsns(1) == [1, 2]
+
+
+def test_operators_are_paused_and_members_named_on_every_node_and_after_a_restart() -> None:
+    cluster = Cluster().with_streams(1)
+    assert cluster.ask(SetPaused(is_paused=True)).error is None
+    assert cluster.ask(NameMember(NodeId(1), "tcp://a:1")).error is None
+    assert cluster.ask(NameMember(NodeId(2), "tcp://b:1")).error is None
+    assert cluster.ask(NameMember(NodeId(2), "")).error is None
+    for node in cluster.nodes.values():
+        machine = MetadataMachine.restore(node.machine.snapshot())
+        assert machine.is_paused
+        assert machine.members == {1: "tcp://a:1"}
+        assert machine.snapshot() == node.machine.snapshot()
+    assert cluster.ask(SetPaused(is_paused=False)).error is None
+    assert not cluster.leader.machine.is_paused
+
+
+def test_a_member_with_a_bad_address_or_one_too_many_is_not_named() -> None:
+    cluster = Cluster()
+    cluster.elect()
+    long = "x" * (limits.NODE_ADDRESS_CHARS_MAX + 1)
+    assert isinstance(cluster.ask(NameMember(NodeId(1), long)).error, BadOption)
+    assert isinstance(cluster.ask(NameMember(NodeId(0), "tcp://a:1")).error, BadOption)
+    for number in range(1, limits.RAFT_MEMBERS_MAX + 1):
+        assert cluster.ask(NameMember(NodeId(number), "tcp://a:1")).error is None
+    one_more = NodeId(limits.RAFT_MEMBERS_MAX + 1)
+    assert isinstance(cluster.ask(NameMember(one_more, "tcp://a:1")).error, BadOption)
+    assert cluster.ask(NameMember(NodeId(1), "tcp://moved:1")).error is None
+
+
+def test_the_number_of_changes_rises_with_what_is_made_and_not_with_cuts_or_refusals() -> None:
+    cluster = Cluster().with_streams(1)
+    cluster.tick(5)
+    before = cluster.leader.machine.changes
+    cluster.append(1, 3)
+    assert cluster.leader.machine.order.version > 0
+    assert cluster.ask(UnregisterNode(NodeId(77))).error is not None
+    assert cluster.leader.machine.changes == before
+    assert cluster.ask(RetainTopic(TOPIC, Glsn(3))).error is None
+    assert {node.machine.changes for node in cluster.nodes.values()} == {before + 1}
+
+
+def test_a_change_that_was_given_to_a_leader_that_died_is_made_by_the_next_one() -> None:
+    cluster = Cluster().with_streams(1)
+    old, asked = cluster.leader.node, other_than_leader(cluster)
+    cluster.arrives = lambda message: not isinstance(message, Share)
+    number = cluster.nodes[asked].ask(RegisterNode(NodeId(11), "tcp://b:2"))
+    cluster.settle()
+    cluster.crash(old)
+    cluster.arrives = lambda message: True
+    cluster.elect()
+    cluster.tick(5)
+    assert cluster.answers[asked, number].error is None
+    assert cluster.leader.machine.nodes[NodeId(11)].address == "tcp://b:2"
+
+
+def test_of_a_change_that_is_twice_in_the_log_the_first_outcome_is_told() -> None:
+    cluster = Cluster().with_streams(1)
+    old, asked = cluster.leader, other_than_leader(cluster)
+    revision = old.machine.order.stream(StreamId(1)).revision
+    # The leader puts it into its log and all have it, but it dies before anybody hears.
+    cluster.arrives = lambda message: not isinstance(message, AppendAnswer)
+    number = cluster.nodes[asked].ask(fenced(cluster, revision, 2))
+    cluster.settle()
+    cluster.crash(old.node)
+    cluster.arrives = lambda message: True
+    cluster.elect()
+    cluster.tick(5)
+    assert cluster.answers[asked, number].error is None, "made once, and told so"
+    assert cluster.leader.machine.order.stream(StreamId(1)).revision == revision + 1

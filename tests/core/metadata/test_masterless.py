@@ -79,6 +79,21 @@ def test_the_storage_nodes_of_a_dead_metadata_node_are_taken_over() -> None:
         assert storage.glsns(1) == [1, 2, 3, 4]
 
 
+def test_the_storage_nodes_of_a_dead_leader_are_taken_over_by_the_next_one_at_once() -> None:
+    # Long enough that a leader which began to listen anew would still wait.
+    options = RepositoryOptions(takeover_ticks=9)
+    cluster = Cluster(options=options).with_streams(1)
+    dead = cluster.leader.node
+    assert dead in collectors(cluster)
+    cluster.crash(dead)
+    cluster.elect()
+    assert cluster.leader.node != dead
+    cluster.tick()
+    assert dead not in collectors(cluster)
+    cluster.append(1, 4)
+    assert all(storage.glsns(1) == [1, 2, 3, 4] for storage in cluster.storage.values())
+
+
 def test_a_report_that_was_held_up_on_its_way_to_the_leader_writes_nothing() -> None:
     cluster = Cluster().with_streams(1)
     cluster.append(1, 3)

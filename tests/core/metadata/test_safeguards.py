@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.core.metadata import test_changes, test_collector, test_masterless, test_placements
-from tidelog.core.metadata import collector, proposing, repository
+from tidelog.core.metadata import collector, machine, proposing, repository
 from tidelog.core.metadata.collector import Collector
 from tidelog.core.metadata.delivery import Delivery
 from tidelog.core.metadata.machine import MetadataMachine
@@ -17,6 +17,7 @@ from tidelog.core.metadata.repository import Repository
 from tidelog.core.metadata.waiting import Waiting
 from tidelog.core.order.commands import Report
 from tidelog.invariants import InvariantViolation
+from tidelog.types import NodeId
 
 
 def nothing(*_: object) -> None:
@@ -47,6 +48,10 @@ def in_any_case(report: Report, known: Report | None) -> bool:
 
 def whatever_waits(self: Proposing, machine: MetadataMachine) -> bool:
     return True
+
+
+def heard_now(self: Proposing) -> dict[NodeId, int]:
+    return dict.fromkeys(self._raft.membership.voters, self._ticks)
 
 
 @dataclass(frozen=True)
@@ -135,6 +140,27 @@ SAFEGUARDS = [
         "_adopt",
         nothing,
         test_masterless.test_the_storage_nodes_of_a_dead_metadata_node_are_taken_over,
+    ),
+    # A dead leader is given time to be heard by the next one.
+    Safeguard(
+        Proposing,
+        "_heard_of_voters",
+        heard_now,
+        test_masterless.test_the_storage_nodes_of_a_dead_leader_are_taken_over_by_the_next_one_at_once,
+    ),
+    # What a leader that died was given is not offered again.
+    Safeguard(
+        Proposing,
+        "_offer_requests_again",
+        nothing,
+        test_changes.test_a_change_that_was_given_to_a_leader_that_died_is_made_by_the_next_one,
+    ),
+    # Addresses and numbers of nodes have no bounds.
+    Safeguard(
+        machine,
+        "_refuse_address",
+        nothing,
+        test_changes.test_a_member_with_a_bad_address_or_one_too_many_is_not_named,
     ),
     # An idle leader proposes all the same.
     Safeguard(

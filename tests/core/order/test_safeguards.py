@@ -6,16 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
-from tests.core.order import test_cuts, test_history, test_reports, test_streams
+from tests.core.order import (
+    test_cuts,
+    test_history,
+    test_reports,
+    test_streams,
+    test_topic_options,
+)
 from tests.core.order.orders import report
 from tidelog import limits
 from tidelog.core.order import history, machine, refusals, reports
-from tidelog.core.order.commands import Quorum
+from tidelog.core.order.commands import Quorum, RetainTopic
 from tidelog.core.order.history import History
 from tidelog.core.order.machine import OrderMachine
 from tidelog.core.order.quorum import durable_end
-from tidelog.core.order.state import ReplicaOrder, StreamOrder
+from tidelog.core.order.state import ReplicaOrder, StreamOrder, TopicOrder
 from tidelog.invariants import InvariantViolation
 from tidelog.types import Llsn, Version
 
@@ -59,6 +66,10 @@ def contradicting_report() -> None:
     )
 
 
+def as_told(topic: TopicOrder, command: RetainTopic) -> TopicOrder:
+    return replace(topic, trim_glsn_end=command.trim_glsn_end, boundary_low=command.boundary_low)
+
+
 @dataclass(frozen=True)
 class Safeguard:
     """Where it is, what takes its place, and the test that misses it."""
@@ -70,6 +81,18 @@ class Safeguard:
 
 
 SAFEGUARDS = [
+    Safeguard(
+        machine,
+        "retained",
+        as_told,
+        test_topic_options.test_retention_only_rises_and_each_part_by_itself,
+    ),
+    Safeguard(
+        machine,
+        "refuse_retention",
+        nothing,
+        test_topic_options.test_everything_that_is_ordered_may_be_trimmed_and_nothing_more,
+    ),
     Safeguard(
         reports,
         "is_of_term",

@@ -1,8 +1,10 @@
 """Which metadata node collects from which storage node.  No state.
 
 Invariants of a plan:
-  A1  a storage node stays where it is unless its collector is gone or has more than its share
-  A2  the shares of any two collectors differ by at most one
+  A0  a process that is both collects from itself: no network can come between
+  A1  any other storage node stays where it is unless its collector is gone or has more than its
+      share
+  A2  the shares of any two collectors differ by at most one, as far as A0 allows it
   A3  the same input gives the same plan, whatever order the mappings are in
 """
 
@@ -23,20 +25,30 @@ def plan_assignment(
     """
     if not collectors:
         return ()
-    kept: dict[NodeId, list[NodeId]] = {collector: [] for collector in sorted(collectors)}
+    at_home = dict.fromkeys(sorted(collectors), 0)
+    kept: dict[NodeId, list[NodeId]] = {collector: [] for collector in at_home}
     homeless: list[NodeId] = []
+    moves: list[Assign] = []
     for node in sorted(current):
-        kept.get(current[node], homeless).append(node)
+        if node not in at_home:
+            kept.get(current[node], homeless).append(node)
+            continue
+        at_home[node] = 1
+        if current[node] != node:
+            moves.append(Assign(node, node))
+
+    def load(collector: NodeId) -> int:
+        return at_home[collector] + len(kept[collector])
+
     # The ones that have most keep one more than the others: fewest moves.
     share, larger = divmod(len(current), len(kept))
-    for collector in sorted(kept, key=lambda collector: (-len(kept[collector]), collector)):
-        allowed = share + (larger > 0)
+    for collector in sorted(kept, key=lambda collector: (-load(collector), collector)):
+        allowed = max(share + (larger > 0) - at_home[collector], 0)
         larger -= larger > 0
         homeless.extend(kept[collector][allowed:])
         del kept[collector][allowed:]
-    moves: list[Assign] = []
     for node in sorted(homeless):
-        collector = min(kept, key=lambda collector: (len(kept[collector]), collector))
+        collector = min(kept, key=lambda collector: (load(collector), collector))
         kept[collector].append(node)
         moves.append(Assign(node, collector))
     return tuple(moves)

@@ -10,14 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from tidelog.core.order.commands import (
-    AddStreams,
-    CreateTopic,
-    Cut,
-    RemoveStream,
-    Report,
-    UpdateStream,
-)
+from tidelog.core.order.commands import Cut, Report, TopicChange
 from tidelog.errors import CorruptData
 from tidelog.types import NodeId
 
@@ -35,6 +28,19 @@ class UnregisterNode(msgspec.Struct, frozen=True, tag=65, array_like=True):
     node: NodeId
 
 
+class SetPaused(msgspec.Struct, frozen=True, tag=68, array_like=True):
+    """Operators begin nothing of their own accord while they are paused."""
+
+    is_paused: bool
+
+
+class NameMember(msgspec.Struct, frozen=True, tag=69, array_like=True):
+    """A node of the metadata repository is found at this address; empty: it is forgotten."""
+
+    node: NodeId
+    address: str
+
+
 class Assign(msgspec.Struct, frozen=True, tag=66, array_like=True):
     """From here on ``collector`` collects from ``node`` and answers it."""
 
@@ -42,9 +48,7 @@ class Assign(msgspec.Struct, frozen=True, tag=66, array_like=True):
     collector: NodeId
 
 
-Change: TypeAlias = (
-    CreateTopic | AddStreams | RemoveStream | UpdateStream | RegisterNode | UnregisterNode
-)
+Change: TypeAlias = TopicChange | RegisterNode | UnregisterNode | SetPaused | NameMember
 """What a user or an operator may ask for."""
 
 

@@ -9,6 +9,7 @@ Invariants:
       replica stays registered
   M2  ``hosted`` names exactly the streams in whose ensemble a storage node is
   M3  whenever that changes for a node, its ``placements`` is a number that was never given before
+  M4  whenever topics, streams or storage nodes change by anything but a cut, ``changes`` rises
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from tidelog import limits
 from tidelog.core.metadata.commands import (
     Assign,
     Batch,
+    NameMember,
     RegisterNode,
     Request,
+    SetPaused,
     UnregisterNode,
 )
 from tidelog.core.order.commands import (
@@ -35,6 +38,8 @@ from tidelog.core.order.commands import (
     NewStream,
     RemoveStream,
     Report,
+    RetainTopic,
+    TopicChange,
     UpdateStream,
 )
 from tidelog.core.order.machine import OrderMachine
@@ -63,6 +68,9 @@ class MetadataState(msgspec.Struct, frozen=True, array_like=True):
     nodes: tuple[StorageNode, ...]
     assignments: int
     placements: int
+    changes: int = 0
+    is_paused: bool = False
+    members: tuple[tuple[NodeId, str], ...] = ()
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -93,7 +101,17 @@ _decoder: Final = msgspec.msgpack.Decoder(MetadataState)
 class MetadataMachine:
     """Applies batches; ``apply`` is the only way to change it."""
 
-    __slots__ = ("_assignments", "_hosted", "_nodes", "_order", "_placed", "_placements")
+    __slots__ = (
+        "_assignments",
+        "_changes",
+        "_hosted",
+        "_is_paused",
+        "_members",
+        "_nodes",
+        "_order",
+        "_placed",
+        "_placements",
+    )
 
     def __init__(self) -> None:
         self._order = OrderMachine()
@@ -103,6 +121,9 @@ class MetadataMachine:
         self._placed: dict[NodeId, None] = {}
         self._assignments = 0
         self._placements = 0
+        self._changes = 0
+        self._is_paused = False
+        self._members: dict[NodeId, str] = {}
 
     @classmethod
     def restore(cls, data: bytes) -> MetadataMachine:
@@ -119,6 +140,9 @@ class MetadataMachine:
         machine._hosted = {node.node: {} for node in state.nodes}
         machine._assignments = state.assignments
         machine._placements = state.placements
+        machine._changes = state.changes
+        machine._is_paused = state.is_paused
+        machine._members = dict(state.members)
         for stream in state.order.streams:
             if any(node not in machine._nodes for node in stream.ensemble):
                 raise CorruptData(f"M1: stream {stream.stream} lies on an unknown storage node")
@@ -129,7 +153,15 @@ class MetadataMachine:
     def snapshot(self) -> bytes:
         """Return all of the state; equal for equal histories of batches."""
         nodes = tuple(self._nodes[node] for node in sorted(self._nodes))
-        state = MetadataState(self._order.state, nodes, self._assignments, self._placements)
+        state = MetadataState(
+            self._order.state,
+            nodes,
+            self._assignments,
+            self._placements,
+            self._changes,
+            self._is_paused,
+            tuple(sorted(self._members.items())),
+        )
         return _encoder.encode(state)
 
     @property
@@ -141,6 +173,21 @@ class MetadataMachine:
     def nodes(self) -> Mapping[NodeId, StorageNode]:
         """The registered storage nodes."""
         return MappingProxyType(self._nodes)
+
+    @property
+    def changes(self) -> int:
+        """How often topics, streams or storage nodes changed, cuts apart (M4)."""
+        return self._changes
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether operators are to leave everything as it is."""
+        return self._is_paused
+
+    @property
+    def members(self) -> Mapping[NodeId, str]:
+        """Where nodes of the metadata repository are found, as far as they were named."""
+        return MappingProxyType(self._members)
 
     def hosted(self, node: NodeId) -> tuple[StreamId, ...]:
         """Return the streams that a storage node has a replica of, in order."""
@@ -196,17 +243,19 @@ class MetadataMachine:
                 case UnregisterNode(node):
                     self._unregister(node)
                     assigned.append(node)
+                case SetPaused(is_paused):
+                    self._is_paused = is_paused
+                case NameMember():
+                    self._name_member(request.change)
                 case _:
                     changed.extend(self._change_streams(request.change))
+            self._changes += 1
         except Rejected as rejected:
             error = rejected
         return Answered(request.origin, request.number, error)
 
     def _register(self, command: RegisterNode) -> None:
-        if command.node <= NO_NODE:
-            raise BadOption("a storage node has a number from 1 on")
-        if len(command.address) > limits.NODE_ADDRESS_CHARS_MAX:
-            raise BadOption(f"an address has at most {limits.NODE_ADDRESS_CHARS_MAX} characters")
+        _refuse_address(command.node, command.address)
         known = self._nodes.get(command.node)
         if known is None:
             if len(self._nodes) >= limits.STORAGE_NODES_MAX:
@@ -216,6 +265,15 @@ class MetadataMachine:
             self._count_placement(command.node)
         elif known.address != command.address:
             self._nodes[command.node] = msgspec.structs.replace(known, address=command.address)
+
+    def _name_member(self, command: NameMember) -> None:
+        _refuse_address(command.node, command.address)
+        if not command.address:
+            self._members.pop(command.node, None)
+        elif command.node in self._members or len(self._members) < limits.RAFT_MEMBERS_MAX:
+            self._members[command.node] = command.address
+        else:
+            raise BadOption(f"at most {limits.RAFT_MEMBERS_MAX} metadata nodes are named")
 
     def _unregister(self, node: NodeId) -> None:
         if node not in self._nodes:
@@ -230,14 +288,13 @@ class MetadataMachine:
         if known is None or known.collector == command.collector:
             return ()
         self._assignments += 1
+        self._changes += 1
         self._nodes[command.node] = msgspec.structs.replace(
             known, collector=command.collector, assignment=self._assignments
         )
         return (command.node,)
 
-    def _change_streams(
-        self, change: CreateTopic | AddStreams | RemoveStream | UpdateStream
-    ) -> Iterable[StreamId]:
+    def _change_streams(self, change: TopicChange) -> Iterable[StreamId]:
         match change:
             case CreateTopic(streams=streams) | AddStreams(streams=streams):
                 for new in streams:
@@ -246,6 +303,9 @@ class MetadataMachine:
                 for new in streams:
                     self._place(new.stream, (), new.ensemble)
                 return map(_number, streams)
+            case RetainTopic():
+                self._order.step(change)
+                return ()
             case RemoveStream():
                 before = self._order.stream(change.stream).ensemble
                 self._order.step(change)
@@ -280,6 +340,13 @@ class MetadataMachine:
         self._placements += 1
         self._nodes[node] = msgspec.structs.replace(self._nodes[node], placements=self._placements)
         self._placed[node] = None
+
+
+def _refuse_address(node: NodeId, address: str) -> None:
+    if not NO_NODE < node < limits.ORDER_NUMBER_END:
+        raise BadOption("a node has a number from 1 on")
+    if len(address) > limits.NODE_ADDRESS_CHARS_MAX:
+        raise BadOption(f"an address has at most {limits.NODE_ADDRESS_CHARS_MAX} characters")
 
 
 def _number(stream: NewStream) -> StreamId:

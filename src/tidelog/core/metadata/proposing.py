@@ -7,12 +7,13 @@ Invariants:
   P3  no batch is proposed that would change nothing
   P4  what waits is bounded; what does not fit is refused, and reports come again
   P5  what Raft refuses for now (a leader that hands over) waits; it is tried again after a tick
+  P6  under another leader all that waits is offered again: what the last one had may be lost
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from tidelog import limits
@@ -48,9 +49,9 @@ class Proposing:
 
     __slots__ = (
         "_collector",
+        "_followed",
         "_heard",
         "_in_flight",
-        "_is_refused",
         "_is_refused",
         "_leader",
         "_moves",
@@ -59,11 +60,20 @@ class Proposing:
         "_requests",
         "_takeover_ticks",
         "_ticks",
+        "_unanswered",
     )
 
-    def __init__(self, raft: Raft, collector: Collector, takeover_ticks: int) -> None:
+    def __init__(
+        self,
+        raft: Raft,
+        collector: Collector,
+        unanswered: Callable[[], Iterable[Request]],
+        takeover_ticks: int,
+    ) -> None:
+        """``unanswered``: the changes that were asked for here and wait for their outcome."""
         self._raft = raft
         self._collector = collector
+        self._unanswered = unanswered
         self._takeover_ticks = takeover_ticks
         self._ticks = 0
         self._leader: tuple[RaftTerm, NodeId] = (raft.term, NO_NODE)
@@ -73,8 +83,9 @@ class Proposing:
         self._reports: dict[Replica, Report] = {}
         """Reports that other nodes shared, the newest of each replica."""
         self._moves: tuple[Assign, ...] = ()
-        self._is_refused = False
         self._heard: dict[NodeId, int] = {}
+        self._followed = NO_NODE
+        """The last leader that was another node."""
 
     def tick(self, machine: MetadataMachine) -> None:
         """Let time pass; a leader looks after the storage nodes of silent metadata nodes."""
@@ -203,5 +214,21 @@ class Proposing:
         self._is_refused = False
         self._reports.clear()
         self._moves = ()
+        self._offer_requests_again()
         self._collector.offer_again()
-        self._heard = dict.fromkeys(self._raft.membership.voters, self._ticks)
+        self._heard = self._heard_of_voters()
+        if self._raft.leader not in (NO_NODE, self._raft.node):
+            self._followed = self._raft.leader
+
+    def _offer_requests_again(self) -> None:
+        """Offer all changes that were asked for here (P6); those of others come again, too."""
+        self._requests.clear()
+        for request in self._unanswered():
+            self.add(request)
+
+    def _heard_of_voters(self) -> dict[NodeId, int]:
+        """Give all voters time to be heard, but for who led before: it was to be heard by all."""
+        heard = dict.fromkeys(self._raft.membership.voters, self._ticks)
+        if self._followed in heard and self._followed in self._heard:
+            heard[self._followed] = self._heard[self._followed]
+        return heard

@@ -8,8 +8,8 @@ what came in while the last one was on its way.
 Input: ticks, messages, reports, changes asked for, completions of writes.  Output: ``take``.
 
 Invariants:
-  R1  only a leader proposes, one batch at a time; what a lost batch carried is offered again
-      (reports) or answered as unknown (changes)
+  R1  only a leader proposes, one batch at a time; what a leader that is lost was given is offered
+      again: reports until the log has them, changes until they are answered, at last as unknown
   R2  the applied state is a function of the Raft log alone
   R3  an idle cluster proposes nothing
   R4  a storage node is answered by the node that it is assigned to
@@ -105,7 +105,9 @@ class Repository:
         self._collector = Collector()
         self._delivery = Delivery(node, self._machine, options.resend_ticks)
         self._waiting = Waiting(options.request_ticks, draw(REQUEST_NUMBERS))
-        self._proposing = Proposing(self._raft, self._collector, options.takeover_ticks)
+        self._proposing = Proposing(
+            self._raft, self._collector, self._waiting.unanswered, options.takeover_ticks
+        )
         self._to_storage: list[ToStorage] = []
         self._unheeded: dict[Unheeded, int] = {}
         self._ticks = 0
@@ -191,7 +193,9 @@ class Repository:
         """Ask for a change of the metadata; an ``Answer`` with the returned number follows."""
         number = self._waiting.begin()
         request = Request(self._node, number, change)
-        if not self._proposing.add(request):
+        if self._proposing.add(request):
+            self._waiting.keep(request)
+        else:
             self._waiting.answered(number, _refusal(request))
         return number
 

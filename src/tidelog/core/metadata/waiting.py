@@ -2,7 +2,8 @@
 
 Invariants:
   W1  every change is answered exactly once: as applied, as refused, or, when its time is over,
-      as unknown; an outcome that comes later is dropped, in the next life of the node too
+      as unknown; an outcome that comes later is dropped, in the next life of the node too.  Of a
+      change that is twice in the log the first outcome counts: it is that of the change itself
   W2  a read is served only when its index is applied
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from tidelog.core.metadata.commands import Request
 from tidelog.core.raft.entries import Index
 from tidelog.core.raft.output import ReadReady
 from tidelog.errors import DeadlineExceeded, LogError
@@ -45,7 +47,7 @@ class Waiting:
         self._patience = patience_ticks
         self._ticks = 0
         self._next = first
-        self._pending: set[int] = set()
+        self._pending: dict[int, Request | None] = {}
         # Changes expire in the order in which they came: all have the same time.
         self._expiries: deque[tuple[int, int]] = deque()
         self._answers: list[Answer] = []
@@ -68,9 +70,17 @@ class Waiting:
     def begin(self) -> int:
         """Return the number of a new change."""
         number, self._next = self._next, self._next + 1
-        self._pending.add(number)
+        self._pending[number] = None
         self._expiries.append((self._ticks + self._patience, number))
         return number
+
+    def keep(self, request: Request) -> None:
+        """Remember a change until it is answered."""
+        self._pending[request.number] = request
+
+    def unanswered(self) -> tuple[Request, ...]:
+        """Return the changes that wait, in the order in which they came."""
+        return tuple(request for request in self._pending.values() if request is not None)
 
     def answered(self, number: int, error: LogError | None) -> None:
         """Note the outcome of a change."""
@@ -92,5 +102,5 @@ class Waiting:
 
     def _finish(self, number: int, error: LogError | None) -> None:
         if number in self._pending:
-            self._pending.remove(number)
+            del self._pending[number]
             self._answers.append(Answer(number, error))

@@ -7,11 +7,21 @@ in the same order give the same cuts on every node.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from tidelog.types import Glsn, Llsn, NodeId, Revision, StreamId, Term, TopicId, Version
+from tidelog.types import (
+    FIRST_GLSN,
+    Glsn,
+    Llsn,
+    NodeId,
+    Revision,
+    StreamId,
+    Term,
+    TopicId,
+    Version,
+)
 
 
 class Quorum(Enum):
@@ -19,6 +29,10 @@ class Quorum(Enum):
 
     MAJORITY = "majority"
     ALL = "all"
+
+
+TopicVersions: TypeAlias = Literal["log", "explicit"]
+"""Who gives the entries of a topic their write versions: the log, or whoever appends."""
 
 
 class StreamStatus(Enum):
@@ -39,12 +53,17 @@ class NewStream(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CreateTopic(msgspec.Struct, frozen=True, tag=1, array_like=True, gc=False):
-    """A topic begins to exist, with its first streams."""
+    """A topic begins to exist, with its first streams.
+
+    Keyed entries go to the first ``key_streams`` of its streams; 0: to all of these.
+    """
 
     topic: TopicId
     streams: tuple[NewStream, ...]
     name: str = ""
     quorum: Quorum = Quorum.MAJORITY
+    versions: TopicVersions = "log"
+    key_streams: int = 0
 
 
 class AddStreams(msgspec.Struct, frozen=True, tag=2, array_like=True, gc=False):
@@ -96,7 +115,20 @@ class Cut(msgspec.Struct, frozen=True, tag=6, array_like=True, gc=False):
     """Order all that was reported by quorums and is not ordered yet."""
 
 
-Command: TypeAlias = CreateTopic | AddStreams | RemoveStream | UpdateStream | Report | Cut
+class RetainTopic(msgspec.Struct, frozen=True, tag=7, array_like=True, gc=False):
+    """Entries below a GLSN, and versions below a boundary, need not be kept any more.
+
+    Both only rise: what lies below is left as it is.  The boundary has 128 bits, in two words.
+    """
+
+    topic: TopicId
+    trim_glsn_end: Glsn = FIRST_GLSN
+    boundary_high: int = 0
+    boundary_low: int = 0
+
+
+TopicChange: TypeAlias = CreateTopic | AddStreams | RemoveStream | UpdateStream | RetainTopic
+Command: TypeAlias = TopicChange | Report | Cut
 
 
 # -- answers -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ Invariants of an ``OrderState`` (``flaw_in_state`` names the first that is broke
   S6  the kept cuts are sound, follow one another, and end at the state's version and at the
       topics' high watermarks
   S7  the kept commits of a stream follow one another and end where its ordered part ends
+  S8  nothing is trimmed that was not ordered; the other options of a topic are in range
 """
 
 from __future__ import annotations
@@ -88,6 +89,16 @@ def _flaw_in_topic(
             f"S2: topic {topic.topic} issued GLSNs up to {topic.high_watermark},"
             f" but {ordered} entries were ordered"
         )
+    return _flaw_in_options(topic)
+
+
+def _flaw_in_options(topic: TopicOrder) -> str | None:
+    if not FIRST_GLSN <= topic.trim_glsn_end <= topic.high_watermark + 1:
+        return f"S8: topic {topic.topic} is trimmed up to {topic.trim_glsn_end}"
+    if not 0 <= topic.boundary < limits.WRITE_VERSION_END or topic.boundary_low < 0:
+        return f"S8: topic {topic.topic} has a GC boundary out of range"
+    if not 0 <= topic.key_streams <= limits.STREAMS_PER_TOPIC_MAX:
+        return f"S8: topic {topic.topic} has {topic.key_streams} streams for keys"
     return None
 
 

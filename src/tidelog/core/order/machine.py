@@ -11,6 +11,7 @@ Invariants:
   O4  a new term voids what was reported in the old one, for the new leader may not have it
   O5  a stream's metadata is written only by who has seen its latest revision
   O6  an ensemble changes only if more of its new replicas know the forgotten cuts than may fail
+  O7  what need not be kept of a topic only grows: a later command never takes it back
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tidelog.core.order.commands import (
     NewStream,
     RemoveStream,
     Report,
+    RetainTopic,
     StreamCommit,
     StreamStatus,
     UpdateStream,
@@ -41,6 +43,7 @@ from tidelog.core.order.history import History
 from tidelog.core.order.quorum import durable_end
 from tidelog.core.order.refusals import (
     refuse_forgetting,
+    refuse_retention,
     refuse_revision,
     refuse_streams,
     refuse_topic,
@@ -54,10 +57,10 @@ from tidelog.core.order.state import (
     StreamOrder,
     TopicOrder,
 )
+from tidelog.core.order.topics import new_topic, retained, without_stream
 from tidelog.errors import CorruptData, UnknownStream, UnknownTopic
 from tidelog.invariants import check
 from tidelog.types import (
-    FIRST_LLSN,
     NO_VERSION,
     Llsn,
     Revision,
@@ -166,6 +169,11 @@ class OrderMachine:
         return MappingProxyType(self._streams)
 
     @property
+    def next_stream(self) -> StreamId:
+        """The lowest number that a new stream may have."""
+        return StreamId(max(self._retired, max(self._streams, default=NO_STREAM)) + 1)
+
+    @property
     def ignored(self) -> Mapping[Ignored, int]:
         """How many reports were left without effect, by reason, since the start."""
         return MappingProxyType(self._ignored)
@@ -228,6 +236,8 @@ class OrderMachine:
                 self._on_add_streams(command)
             case RemoveStream():
                 self._on_remove_stream(command)
+            case RetainTopic():
+                self._on_retain_topic(command)
         return []
 
     def order(self, ends: Mapping[StreamId, Llsn]) -> CutDecided | None:
@@ -320,20 +330,7 @@ class OrderMachine:
             replicas = order.replicas
             if is_known:
                 replicas = (ReplicaOrder(replicas[0].node, cut.version, llsn_end),)
-            self._streams[commit.stream] = StreamOrder(
-                commit.topic,
-                commit.stream,
-                replicas,
-                cut.version,
-                commit.glsn_end,
-                llsn_end,
-                order.term,
-                order.revision,
-                order.status,
-                order.leader,
-                order.plan,
-                order.departed,
-            )
+            self._streams[commit.stream] = order.advanced(commit, cut.version, replicas)
             if topic.high_watermark != commit.high_watermark:
                 self._topics[commit.topic] = replace(topic, high_watermark=commit.high_watermark)
         self._version = cut.version
@@ -343,7 +340,7 @@ class OrderMachine:
     def _on_create_topic(self, command: CreateTopic) -> None:
         refuse_topic(command, self._topics, self._names)
         self._refuse_streams(command.streams, present=0)
-        topic = TopicOrder(command.topic, (), command.name, command.quorum)
+        topic = new_topic(command)
         if command.name:
             self._names[command.name] = command.topic
         self._add_streams(topic, command.streams)
@@ -363,18 +360,18 @@ class OrderMachine:
             replicas = tuple([ReplicaOrder(node) for node in each.ensemble])
             self._streams[each.stream] = StreamOrder(topic.topic, each.stream, replicas)
 
+    def _on_retain_topic(self, command: RetainTopic) -> None:
+        topic = self.topic(command.topic)
+        refuse_retention(command, topic)
+        self._topics[topic.topic] = retained(topic, command)
+
     def _on_remove_stream(self, command: RemoveStream) -> None:
         order = self.stream(command.stream)
         refuse_revision(order, command.revision)
         self._history.forget_stream(order, self._version)
         self._pending.pop(order.stream, None)
         del self._streams[order.stream]
-        topic = self._topics[order.topic]
-        self._topics[order.topic] = replace(
-            topic,
-            streams=tuple([stream for stream in topic.streams if stream != order.stream]),
-            removed_entries=topic.removed_entries + order.llsn_end - FIRST_LLSN,
-        )
+        self._topics[order.topic] = without_stream(self._topics[order.topic], order)
         self._retired = max(self._retired, order.stream)
 
     def _on_update_stream(self, command: UpdateStream) -> None:

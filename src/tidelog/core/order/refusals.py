@@ -9,12 +9,21 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from tidelog import limits
-from tidelog.core.order.commands import CreateTopic, NewStream, UpdateStream
+from tidelog.core.order.commands import CreateTopic, NewStream, RetainTopic, UpdateStream
 from tidelog.core.order.quorum import surviving_version
 from tidelog.core.order.reports import departed_after, replicas_after
 from tidelog.core.order.state import StreamOrder, TopicOrder
-from tidelog.errors import BadOption, ReplicasBehind, RevisionConflict, TopicExists
-from tidelog.types import NO_NODE, NO_VERSION, NodeId, Revision, StreamId, TopicId, Version
+from tidelog.errors import BadOption, OutOfRange, ReplicasBehind, RevisionConflict, TopicExists
+from tidelog.types import (
+    FIRST_GLSN,
+    NO_NODE,
+    NO_VERSION,
+    NodeId,
+    Revision,
+    StreamId,
+    TopicId,
+    Version,
+)
 
 
 def refuse_topic(
@@ -28,7 +37,22 @@ def refuse_topic(
         raise BadOption(f"a topic name has at most {limits.TOPIC_NAME_CHARS_MAX} characters")
     if len(topics) >= limits.TOPICS_MAX:
         raise BadOption(f"a log has at most {limits.TOPICS_MAX} topics")
+    if not 0 <= command.key_streams <= len(command.streams):
+        raise BadOption(
+            f"{command.key_streams} streams for keys, and the topic begins with"
+            f" {len(command.streams)}"
+        )
     refuse_number(command.topic)
+
+
+def refuse_retention(command: RetainTopic, topic: TopicOrder) -> None:
+    """Nothing is trimmed before it is ordered: its GLSN might yet be anybody's."""
+    end = topic.high_watermark + 1
+    if not FIRST_GLSN <= command.trim_glsn_end <= end:
+        raise OutOfRange(f"trimming ends between 1 and {end}, not at {command.trim_glsn_end}")
+    for word in (command.boundary_high, command.boundary_low):
+        if not 0 <= word < limits.WORD_END:
+            raise BadOption("a GC boundary has 128 bits, in two words")
 
 
 def refuse_streams(

@@ -9,7 +9,14 @@ from typing import Final
 
 import msgspec
 
-from tidelog.core.order.commands import CutDecided, Quorum, StreamStatus, VersionedCommit
+from tidelog.core.order.commands import (
+    CutDecided,
+    Quorum,
+    StreamCommit,
+    StreamStatus,
+    TopicVersions,
+    VersionedCommit,
+)
 from tidelog.types import (
     FIRST_GLSN,
     FIRST_LLSN,
@@ -35,7 +42,8 @@ NO_STREAM: Final = StreamId(0)
 class TopicOrder(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A topic and how far its GLSN sequence got.
 
-    ``removed_entries`` counts what was ordered for streams that are no longer there.
+    ``removed_entries`` counts what was ordered for streams that are no longer there.  Entries below
+    ``trim_glsn_end`` need not be kept, nor what is superseded at or below ``boundary``.
     """
 
     topic: TopicId
@@ -44,6 +52,17 @@ class TopicOrder(msgspec.Struct, frozen=True, array_like=True, gc=False):
     quorum: Quorum = Quorum.MAJORITY
     high_watermark: Glsn = NO_GLSN
     removed_entries: int = 0
+    versions: TopicVersions = "log"
+    key_streams: int = 0
+    """Keyed entries go to so many of ``streams``, from the first on."""
+    trim_glsn_end: Glsn = FIRST_GLSN
+    boundary_high: int = 0
+    boundary_low: int = 0
+
+    @property
+    def boundary(self) -> int:
+        """The GC boundary, a write version of up to 128 bits."""
+        return self.boundary_high << 64 | self.boundary_low
 
 
 class ReplicaOrder(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -83,6 +102,25 @@ class StreamOrder(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def ensemble(self) -> tuple[NodeId, ...]:
         """The nodes that hold its replicas."""
         return tuple([replica.node for replica in self.replicas])
+
+    def advanced(
+        self, commit: StreamCommit, version: Version, replicas: tuple[ReplicaOrder, ...]
+    ) -> StreamOrder:
+        """Return the stream as it is after its part of a cut; spelt out, for cuts are frequent."""
+        return StreamOrder(
+            self.topic,
+            self.stream,
+            replicas,
+            version,
+            commit.glsn_end,
+            commit.llsn_end,
+            self.term,
+            self.revision,
+            self.status,
+            self.leader,
+            self.plan,
+            self.departed,
+        )
 
     @classmethod
     def settled(
