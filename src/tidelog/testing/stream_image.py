@@ -153,14 +153,16 @@ class StreamImage:
 
     # Reads.
 
-    def batches(self, begin: Llsn, bytes_max: int) -> tuple[Batch, ...] | None:
+    def batches(
+        self, begin: Llsn, bytes_max: int, end: Llsn | None = None
+    ) -> tuple[Batch, ...] | None:
         """Return batches from ``begin`` on, at least one if there is any."""
         place = bisect_left(self._batches, begin, key=_begin)
         found: list[Batch] = []
         size = 0
         for batch in self._batches[place : place + 64]:
             size += len(batch.data)
-            if found and size > bytes_max:
+            if (found and size > bytes_max) or (end is not None and batch.llsn_end > end):
                 break
             found.append(batch)
         return tuple(found)

@@ -136,6 +136,11 @@ class Hosting:
         return tuple(self._ends)
 
     @property
+    def ends(self) -> Mapping[StreamId, Llsn]:
+        """How far the placed streams are ordered, as of ``version`` or a later cut (G4)."""
+        return MappingProxyType(self._ends)
+
+    @property
     def collector(self) -> NodeId:
         """The metadata node that is reported to."""
         return self._collector

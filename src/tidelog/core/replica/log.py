@@ -37,7 +37,16 @@ def _begin(batch: Batch) -> Llsn:
 class ReplicaLog:
     """Entry ids of a whole log, and its latest batches."""
 
-    __slots__ = ("_begins", "_recent", "_recent_bytes", "_terms", "end", "first", "snapshot_index")
+    __slots__ = (
+        "_begins",
+        "_recent",
+        "_recent_bytes",
+        "_terms",
+        "end",
+        "first",
+        "joined_index",
+        "snapshot_index",
+    )
 
     def __init__(
         self,
@@ -51,6 +60,8 @@ class ReplicaLog:
         self.end = end
         self.snapshot_index = snapshot_index
         """Up to this entry only the live ones are stored."""
+        self.joined_index = NO_LLSN
+        """Up to this entry the store does not know any more which producer appended what."""
         self._terms = [term for term, _ in terms]
         self._begins = [begin for _, begin in terms]
         self._recent: list[Batch] = []
@@ -113,9 +124,10 @@ class ReplicaLog:
         return FIRST_LLSN
 
     def can_serve(self, begin: Llsn) -> bool:
-        """Whether all entries from ``begin`` on are there, dead ones too."""
+        """Whether all entries from ``begin`` on are there, dead ones too, with their producers."""
         in_memory = bool(self._recent) and self._recent[0].llsn_begin <= begin
-        return begin == self.end or in_memory or begin > max(self.snapshot_index, self.first - 1)
+        gone = max(self.snapshot_index, self.joined_index, self.first - 1)
+        return begin == self.end or in_memory or begin > gone
 
     # --- changes ---
 
@@ -156,6 +168,7 @@ class ReplicaLog:
         """Drop the entries from ``end`` on."""
         check(end <= self.end, "L1: the log ends before the place of truncation")
         self.end = end
+        self.joined_index = min(self.joined_index, Llsn(end - 1))
         while self._begins and self._begins[-1] >= end:
             self._begins.pop()
             self._terms.pop()
@@ -177,10 +190,15 @@ class ReplicaLog:
         check(snapshot_index < self.end, "L3: a snapshot of entries that are not there")
         self.snapshot_index = max(self.snapshot_index, snapshot_index)
 
+    def join(self, index: Llsn) -> None:
+        """Who appended the entries up to this one is not told by the store from now on."""
+        self.joined_index = max(self.joined_index, min(index, Llsn(self.end - 1)))
+        self.forget(Llsn(self.joined_index + 1), 0)
+
     def begin_anew(self, first: Llsn) -> None:
         """Forget everything; the next entry is ``first``."""
         self.first = self.end = first
-        self.snapshot_index = Llsn(first - 1)
+        self.snapshot_index = self.joined_index = Llsn(first - 1)
         self._terms, self._begins = [], []
         self._forget_all()
 

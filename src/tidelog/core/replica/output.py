@@ -10,7 +10,9 @@ steps since the last ``take``, so that one write and one message carry what pile
      A batch is kept or cut as a whole, so the host trims only where one begins;
   3. tells clients what became of their appends: ``stored``, ``propagated`` and ``ordered`` are
      ends (LLSNs not included) that never go back while the replica leads; with ``deposed`` all
-     appends that wait are answered as unknown.
+     appends that wait are answered as unknown;
+  4. says what its store does not tell any more: ``compacted``, when dead entries may be gone, and
+     ``joined``, when it is not known any more who appended which entries.
 """
 
 from __future__ import annotations
@@ -95,8 +97,14 @@ class Store(Protocol):
     replica asks again at a later tick.
     """
 
-    def batches(self, begin: Llsn, bytes_max: int) -> tuple[Batch, ...] | None:
-        """Return batches from ``begin`` on, at least one; entries that are dead are left out."""
+    def batches(
+        self, begin: Llsn, bytes_max: int, end: Llsn | None = None
+    ) -> tuple[Batch, ...] | None:
+        """Return batches from ``begin`` on, at least one; entries that are dead are left out.
+
+        Batches may have been joined since they were written: those that reach beyond ``begin`` or
+        ``end`` are cut there.
+        """
         ...
 
     def runs(self, begin: Llsn, end: Llsn) -> tuple[GlsnRun, ...] | None:

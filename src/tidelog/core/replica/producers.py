@@ -79,6 +79,11 @@ class ProducerTable:
             f" is not among its last {self._window}"
         )
 
+    def last_sequence(self, producer: int) -> int:
+        """Return the highest sequence that is known of a producer; 0 if there is none."""
+        state = self._states.get(producer)
+        return 0 if state is None else state.sequence
+
     def is_new(self, producer: int, sequence: int) -> bool:
         """Whether the append lies behind all that is known of its producer."""
         state = self._states.get(producer)

@@ -118,11 +118,27 @@ class Replica:
         if self._roles.leading is not None:
             self._roles.leading.renew()
 
+    def joined(self, llsn: Llsn) -> None:
+        """The store does not tell any more who appended the entries up to this one.
+
+        Followers that lack them are filled up, for only that brings the table of producers.
+        """
+        self._state.log.join(llsn)
+
+    def fetched(self) -> None:
+        """The store has something by now that it did not have when it was asked."""
+        if self._roles.leading is not None:
+            self._roles.leading.due = True
+
     # --- what comes out ---
 
     def report(self) -> Report | None:
         """Tell the metadata repository what may be ordered next; None while it is silent."""
         return self._roles.report()
+
+    def last_sequence(self, producer: ProducerId) -> int:
+        """Return the highest sequence that a producer appended, ordered or not; 0 if none."""
+        return self._state.producers.last_sequence(producer)
 
     @property
     def has_output(self) -> bool:
@@ -195,6 +211,16 @@ class Replica:
         return self._state.log.first
 
     @property
+    def snapshot_index(self) -> Llsn:
+        """Up to this entry only live ones are stored, as far as it was told."""
+        return self._state.log.snapshot_index
+
+    @property
+    def joined_index(self) -> Llsn:
+        """Up to this entry the store does not tell who appended what, as far as it was told."""
+        return self._state.log.joined_index
+
+    @property
     def commit_index(self) -> Llsn:
         """All entries up to this one stay, as far as it knows."""
         return self._state.commit
@@ -203,6 +229,11 @@ class Replica:
     def context(self) -> CommitContext:
         """The last cut that it applied; maybe not durable yet."""
         return self._state.context
+
+    @property
+    def durable_context(self) -> CommitContext:
+        """The last cut with entries that it applied and that would survive a crash."""
+        return self._state.writes.durable_context
 
     @property
     def is_complete(self) -> bool:

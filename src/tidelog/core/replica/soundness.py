@@ -37,6 +37,7 @@ from tidelog.limits import (
     BATCH_ENTRIES_MAX,
     ENSEMBLE_NODES_MAX,
     ORDER_NUMBER_END,
+    WORD_END,
 )
 from tidelog.types import FIRST_LLSN, NO_NODE, Llsn, NodeId, Term
 
@@ -155,7 +156,7 @@ def are_sound_batches(batches: Sequence[Batch], previous: EntryId, term: Term) -
             or batch.llsn_end >= ORDER_NUMBER_END
             or not max(written, 1) <= batch.term <= term
             or len(batch.data) > BATCH_BODY_BYTES_MAX
-            or not (is_number(batch.producer) and is_number(batch.sequence))
+            or not (0 <= batch.producer < WORD_END and is_number(batch.sequence))
             or (batch.producer > 0) != (batch.sequence > 0)
             or (batch.is_control and batch.count != 1)
         ):

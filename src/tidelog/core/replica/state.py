@@ -328,14 +328,16 @@ class State:
             return recent
         return self._stored_batches(begin)
 
-    def live_batches(self, begin: Llsn) -> tuple[Batch, ...] | None:
-        """The same, but without dead ones as far as they are left out already."""
-        if begin > self.log.snapshot_index:
-            return self.batches(begin)
-        return self._stored_batches(begin)
+    def live_batches(self, begin: Llsn, end: Llsn) -> tuple[Batch, ...] | None:
+        """The same up to ``end``, but without dead ones as far as they are left out already."""
+        recent = self.log.recent(begin, self.options.message_bytes_max)
+        is_whole = begin > self.log.snapshot_index
+        if is_whole and (recent or begin >= self.writes.handed_end):
+            return tuple([batch for batch in recent if batch.llsn_end <= end])
+        return self._stored_batches(begin, end)
 
-    def _stored_batches(self, begin: Llsn) -> tuple[Batch, ...] | None:
-        stored = self.store.batches(begin, self.options.message_bytes_max)
+    def _stored_batches(self, begin: Llsn, end: Llsn | None = None) -> tuple[Batch, ...] | None:
+        stored = self.store.batches(begin, self.options.message_bytes_max, end)
         if stored is None:
             return None
         # What was cut off after it was handed out is still in the store until the next write.

@@ -8,6 +8,8 @@ Invariants:
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidelog.core.replica.entries import Batch, EntryId, GlsnRun
 from tidelog.core.replica.messages import (
     SyncEntriesRequest,
@@ -20,6 +22,9 @@ from tidelog.core.replica.output import Filled
 from tidelog.core.replica.state import State
 from tidelog.core.replica.sync_state import SyncState, encode_sync_state
 from tidelog.types import Llsn, NodeId, Term
+
+RUNS_MAX: Final = 1 << 17
+"""Of GLSN runs in one part; a log of which little is live has far more of them than entries."""
 
 
 class SyncSource:
@@ -119,6 +124,9 @@ class SyncSource:
         runs = self._runs(self._ordered_end, min(end, self._context.llsn_end))
         if runs is None:
             return None
+        if batches and len(runs) > RUNS_MAX:
+            batches, runs = shortened(batches, runs)
+            end = batches[-1].llsn_end
         is_last = end == self._end
         return SyncEntriesRequest(
             *self._state.address(node),
@@ -141,10 +149,7 @@ class SyncSource:
         """Batches from ``begin`` on, up to the head that the synchronisation is for (Y1)."""
         if begin == self._end:
             return ()
-        batches = self._state.live_batches(begin)
-        if batches is None:
-            return None
-        return tuple([batch for batch in batches if batch.llsn_end <= self._end])
+        return self._state.live_batches(begin, self._end)
 
     def _runs(self, begin: Llsn, end: Llsn) -> tuple[GlsnRun, ...] | None:
         return self._state.store.runs(begin, end) if begin < end else ()
@@ -239,3 +244,20 @@ class SyncSources:
             return source
         self._state.ignore(Ignored.LATE)
         return None
+
+
+def shortened(
+    batches: tuple[Batch, ...], runs: tuple[GlsnRun, ...]
+) -> tuple[tuple[Batch, ...], tuple[GlsnRun, ...]]:
+    """Return the first batches of a part, as many as so many runs order, but one; and their runs.
+
+    A part ends where a batch does; so all that order the first one, and the dead before it, go.
+    """
+    limit = runs[RUNS_MAX - 1].llsn_end
+    kept = tuple([batch for batch in batches if batch.llsn_end <= limit]) or batches[:1]
+    end = kept[-1].llsn_end
+    return kept, tuple([_before(run, end) for run in runs if run.llsn_begin < end])
+
+
+def _before(run: GlsnRun, end: Llsn) -> GlsnRun:
+    return GlsnRun(run.llsn_begin, run.glsn_begin, min(run.length, end - run.llsn_begin))

@@ -108,7 +108,7 @@ class Image(msgspec.Struct, frozen=True):
     def entries(self) -> dict[int, tuple[EntryId, bytes]]:
         """Each entry by its LLSN: its id, and what tells it from others."""
         return {
-            llsn: (EntryId(batch.term, Llsn(llsn)), batch.data)
+            llsn: (EntryId(batch.term, Llsn(llsn)), data_at(batch, llsn))
             for batch in self.batches
             for llsn in range(batch.llsn_begin, batch.llsn_end)
         }
@@ -167,6 +167,17 @@ class Disk:
             self.durable, batches=kept, snapshot_index=snapshot_index, state=state
         )
 
+    def join(self, begin: int, end: int) -> None:
+        """A flush joins batches of one byte for each entry, and forgets their producers."""
+        assert not self.waiting, "only what is durable is flushed"
+        joined = [one for one in self.durable.batches if begin <= one.llsn_begin < end]
+        data = b"".join([one.data for one in joined])
+        assert len(data) == end - begin
+        whole = Batch(joined[0].term, Llsn(begin), end - begin, data)
+        others = [one for one in self.durable.batches if one not in joined]
+        batches = tuple(sorted([*others, whole], key=lambda one: one.llsn_begin))
+        self.durable = self.seen = replace(self.durable, batches=batches)
+
     # -- the Store that the replica reads from -----------------------------------------------
 
     def _has_to_fetch(self, begin: int, end: int) -> bool:
@@ -177,13 +188,16 @@ class Disk:
         self._fetched.add((begin, end))
         return True
 
-    def batches(self, begin: Llsn, bytes_max: int) -> tuple[Batch, ...] | None:
+    def batches(
+        self, begin: Llsn, bytes_max: int, end: Llsn | None = None
+    ) -> tuple[Batch, ...] | None:
         if self._has_to_fetch(begin, 0):
             return None
         found: list[Batch] = []
         size = 0
-        for batch in self.seen.batches:
-            if batch.llsn_begin < begin:
+        for stored in self.seen.batches:
+            batch = cut(stored, begin, stored.llsn_end if end is None else end)
+            if batch is None:
                 continue
             size += len(batch.data)
             if found and size > bytes_max:
@@ -200,6 +214,23 @@ class Disk:
 
     def state(self) -> bytes:
         return self.seen.state
+
+
+def data_at(batch: Batch, llsn: int) -> bytes:
+    """What tells an entry from others: its own byte if its batch may have been joined."""
+    place = llsn - batch.llsn_begin
+    return batch.data[place : place + 1] if len(batch.data) == batch.count else batch.data
+
+
+def cut(batch: Batch, begin: Llsn, end: Llsn) -> Batch | None:
+    """The part of a batch that lies in a range; one that was not joined goes as a whole."""
+    if begin <= batch.llsn_begin and batch.llsn_end <= end:
+        return batch
+    first, last = max(begin, batch.llsn_begin), min(end, batch.llsn_end)
+    if first >= last or len(batch.data) != batch.count:
+        return None
+    data = batch.data[first - batch.llsn_begin : last - batch.llsn_begin]
+    return replace(batch, llsn_begin=Llsn(first), count=last - first, data=data)
 
 
 def clip(run: GlsnRun, begin: Llsn, end: Llsn) -> GlsnRun:
