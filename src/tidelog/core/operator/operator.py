@@ -69,6 +69,13 @@ class Operator:
         """These are the registered storage nodes, all of them."""
         self._steering.detection.register(nodes)
 
+    def pause(self, is_paused: bool) -> None:
+        """Begin nothing unasked in a pause: no election, no replacement, no move of a leadership.
+
+        What is under way goes on, and so does what a person asks for.
+        """
+        self._steering.is_paused = is_paused
+
     def heard(self, node: NodeId) -> None:
         """A storage node gave a sign of life."""
         if not self._steering.detection.heard(node):
@@ -113,8 +120,11 @@ class Operator:
             refused = Refused.BUSY
         return self._answer(request, stream, refused)
 
-    def elect(self, stream: StreamId) -> int:
-        """Elect the leader of a stream anew, whatever its state is."""
+    def elect(self, stream: StreamId, prefer: NodeId = NO_NODE) -> int:
+        """Elect the leader of a stream anew, whatever its state is.
+
+        Of those that may lead with equal logs it is ``prefer``, if that is one of them.
+        """
         steering, request = self._steering, self._steering.next_request()
         watch = steering.watches.get(stream)
         procedure = steering.procedures.get(stream)
@@ -122,7 +132,7 @@ class Operator:
             return self._answer(request, stream, Refused.UNKNOWN_STREAM)
         if procedure is not None and not steering.interrupt(watch, procedure):
             return self._answer(request, stream, Refused.BUSY)
-        steering.elect(watch, request)
+        steering.elect(watch, request, prefer)
         return request
 
     def _answer(self, request: int, stream: StreamId, refused: Refused | None) -> int:

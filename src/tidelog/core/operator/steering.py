@@ -10,6 +10,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from tidelog.core.operator.agenda import Agenda
@@ -53,6 +54,7 @@ class Steering:
         "_requests",
         "_wakes_at",
         "detection",
+        "is_paused",
         "now",
         "outbox",
         "procedures",
@@ -70,6 +72,8 @@ class Steering:
         self._burden = Burden()
         self._agenda = Agenda()
         self._requests = 0
+        self.is_paused = False
+        """Whether nothing is begun that nobody asked for; what is under way goes on."""
         # Operators that start together should not all do the same at once.
         self._wakes_at = draw(options.start_ticks)
         self._balance_at = options.balance_ticks + self._wakes_at
@@ -122,7 +126,7 @@ class Steering:
         match wanted:
             case Next.TEND:
                 pause = self._tend(watch)
-            case Next.ELECT if self._has_room:
+            case Next.ELECT if self._has_room and self._may_elect(watch):
                 self.elect(watch)
             case Next.RESUME if self._has_room:
                 self.resume(watch)
@@ -131,6 +135,10 @@ class Steering:
     @property
     def _has_room(self) -> bool:
         return len(self.procedures) < self._options.procedures_max
+
+    def _may_elect(self, watch: Watch) -> bool:
+        """Whether to elect unasked: in a pause only the first leader of a stream that was made."""
+        return not self.is_paused or watch.row.is_first
 
     def _tend(self, watch: Watch) -> int:
         """Look after a steady stream; return when to do that again."""
@@ -181,7 +189,7 @@ class Steering:
 
     # -- procedures -----------------------------------------------------------------------------
 
-    def elect(self, watch: Watch, request: int | None = None) -> None:
+    def elect(self, watch: Watch, request: int | None = None, prefer: NodeId = NO_NODE) -> None:
         """Begin an election."""
         watch.elect_from = self.now + self._options.election_pause_ticks
         self._begin(
@@ -190,11 +198,23 @@ class Steering:
                 self._options,
                 self.outbox,
                 known=watch.known,
-                burden=self._burden.leads,
+                burden=partial(self._burden_of, watch.row, prefer),
                 suspects=self.detection.is_suspected,
                 request=request,
             )
         )
+
+    def _burden_of(self, row: Row, prefer: NodeId, node: NodeId) -> int:
+        """Return what a node has to do; one that is preferred has nothing.
+
+        Of nodes that lead equally many, each stream has another one first: streams that are made
+        together should not all get the same leader.
+        """
+        if node == prefer:
+            return -1
+        size = len(row.final)
+        turn = (row.final.index(node) - row.stream + 1) % size if node in row.final else size
+        return self._burden.leads(node) * (size + 1) + turn
 
     def reconfigure(self, watch: Watch, change: Change, request: int | None = None) -> None:
         """Begin a change of the ensemble."""
@@ -297,7 +317,7 @@ class Steering:
 
     def _replace_lost(self, watch: Watch) -> None:
         """Swap a member that is dead for long for a spare node."""
-        if not self._has_news(watch):
+        if self.is_paused or not self._has_news(watch):
             return
         old = node_to_replace(watch, self.detection)
         if old == NO_NODE or self._replacements >= self._options.replacements_max:
@@ -316,7 +336,9 @@ class Steering:
 
     def _balance(self) -> None:
         """Move one leadership to a node that has less to do, if all is well."""
-        if self.procedures or not all(self._is_well(watch) for watch in self.watches.values()):
+        if self.is_paused or self.procedures:
+            return
+        if not all(self._is_well(watch) for watch in self.watches.values()):
             return
         period = self._options.balance_ticks
         watch = stream_to_move(
