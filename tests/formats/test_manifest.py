@@ -9,12 +9,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.formats.flips import check_damage, damaged, golden
+from tidelog.core.replica.entries import EntryId
+from tidelog.core.replica.output import HardState
 from tidelog.errors import CorruptData, UnsupportedVersion
 from tidelog.formats.commit_context import NONE, CommitContext
 from tidelog.formats.envelope import seal
 from tidelog.formats.manifest import (
     Manifest,
     ProducerState,
+    ReplicaManifest,
     StreamManifest,
     StreamState,
     TopicManifest,
@@ -24,6 +27,7 @@ from tidelog.formats.manifest import (
 )
 from tidelog.invariants import InvariantViolation
 from tidelog.limits import PRODUCER_WINDOW
+from tidelog.types import Llsn, Term
 
 STATE = StreamState(
     context=CommitContext(version=9, high_watermark=70, glsn_begin=61, llsn_begin=30, length=10),
@@ -41,7 +45,16 @@ EXAMPLE = Manifest(
     ),
     streams=(
         StreamManifest(1, 1, 4, STATE, (TruncationLimit(3, 40),), 6, 38),
-        StreamManifest(2, 1),
+        StreamManifest(
+            2,
+            1,
+            replica=ReplicaManifest(
+                hard_state=HardState(Term(7), is_complete=False, had=EntryId(Term(6), Llsn(90))),
+                terms=((Term(3), Llsn(1)), (Term(6), Llsn(80))),
+                filled_index=60,
+                generation=2,
+            ),
+        ),
     ),
     wal_file=12,
     wal_sequence=3456,
@@ -196,3 +209,8 @@ def test_a_newer_version_is_told_apart() -> None:
 def test_the_golden_manifest_is_read_and_written_the_same() -> None:
     assert encode_manifest(EXAMPLE) == golden("manifest.bin")
     assert decode_manifest(golden("manifest.bin")) == EXAMPLE
+
+
+def test_a_manifest_from_before_there_were_replicas_is_read() -> None:
+    before = replace(EXAMPLE, streams=(EXAMPLE.streams[0], StreamManifest(2, 1)))
+    assert decode_manifest(golden("manifest_before_replicas.bin")) == before

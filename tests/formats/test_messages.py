@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from tidelog.errors import BadFrame
 from tidelog.formats import admin_messages, messages
 from tidelog.formats.admin_messages import ChangeEnsemble, CreateStream
-from tidelog.formats.message_fields import Message
+from tidelog.formats.message_fields import Message, PieceHeader
 from tidelog.formats.messages import (
     Answer,
     AppendBatches,
     Describe,
     Hello,
     Page,
-    PieceHeader,
     ReadPage,
     Refused,
     Request,

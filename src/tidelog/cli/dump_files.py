@@ -11,6 +11,13 @@ from typing import Any
 from tidelog.cli.output import Id, bytes_fields
 from tidelog.errors import CorruptData
 from tidelog.formats.batch import Batch, decode_batch
+from tidelog.formats.replica_records import (
+    decode_carry,
+    decode_filled,
+    decode_hard_state,
+    decode_order,
+    decode_reset,
+)
 from tidelog.formats.segment import HEADER_BYTES, SegmentFooter, decode_segment_header
 from tidelog.formats.wal import (
     FILE_HEADER_BYTES,
@@ -170,6 +177,31 @@ def _content(record: DecodedRecord) -> str:
             return f"from LLSN {truncate.llsn_end} on, term {truncate.term}"
         case RecordType.BOUNDARY:
             return f"write version {decode_boundary(payload)}"
+        case _:
+            return _replica_content(record)
+
+
+def _replica_content(record: DecodedRecord) -> str:
+    payload = record.payload
+    match record.type:
+        case RecordType.HARD_STATE:
+            state = decode_hard_state(payload)
+            complete = "complete" if state.is_complete else "not complete"
+            return f"term {state.term}, {complete}{'' if state.is_member else ', no member'}"
+        case RecordType.RESET:
+            return f"begins anew as generation {decode_reset(payload).generation}"
+        case RecordType.ORDER:
+            order = decode_order(payload)
+            runs = [
+                f"{r.length} from LLSN {r.llsn_begin} at GLSN {r.glsn_begin}" for r in order.runs
+            ]
+            version = [] if order.context is None else [f"version {order.context.version}"]
+            return "; ".join([*version, *runs])
+        case RecordType.FILLED:
+            filled = decode_filled(payload).filled
+            return f"filled up to LLSN {filled.end - 1}, snapshot index {filled.snapshot_index}"
+        case _:
+            return f"from LLSN {decode_carry(payload)} on written again"
 
 
 def _wal_entries(frames: Iterable[Frame]) -> Iterator[Item]:

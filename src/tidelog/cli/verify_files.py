@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 from pyroaring import BitMap64
 
+from tidelog.cli.read_only_disk import ReadOnlyDisk
 from tidelog.cli.session import opened_for_reading
 from tidelog.datastore.blob_garbage import referred_blobs
 from tidelog.embedded.engine import DATASTORE_TOPIC, Engine
@@ -25,6 +26,13 @@ from tidelog.errors import CorruptData, LogError, LogLocked, NotALog
 from tidelog.formats.batch import decode_batch
 from tidelog.formats.live_index import decode_live_index
 from tidelog.formats.manifest import Manifest, TopicManifest, decode_manifest
+from tidelog.formats.replica_records import (
+    decode_carry,
+    decode_filled,
+    decode_hard_state,
+    decode_order,
+    decode_reset,
+)
 from tidelog.formats.snapshot import decode_snapshot
 from tidelog.formats.wal import Frame, RecordType, Verdict, decode_file_header, scan_file
 from tidelog.formats.wal_payloads import (
@@ -34,16 +42,25 @@ from tidelog.formats.wal_payloads import (
     decode_truncate,
 )
 from tidelog.invariants import InvariantViolation
+from tidelog.limits import WAL_FILE_BYTES_DEFAULT
 from tidelog.storage.blob_store import BLOBS_DIRECTORY, BlobStore
 from tidelog.storage.log_directory import LOCK_NAME
 from tidelog.storage.node_store import MANIFEST_NAME, STREAMS_DIRECTORY, WAL_DIRECTORY
 from tidelog.storage.os_vfs import OsVfs
+from tidelog.storage.recovery import StoreOptions, open_node_store
 from tidelog.storage.scrub import scrub
 from tidelog.storage.segment_file import SegmentReader
 from tidelog.storage.vfs import Lock
 from tidelog.storage.wal_recovery import holds_any_frame
 
 _POLL_SECONDS: Final = 0.05
+_REPLICA_RECORDS: Final[dict[RecordType, Callable[[memoryview], object]]] = {
+    RecordType.HARD_STATE: decode_hard_state,
+    RecordType.RESET: decode_reset,
+    RecordType.ORDER: decode_order,
+    RecordType.FILLED: decode_filled,
+    RecordType.CARRY: decode_carry,
+}
 _LEFTOVERS: Final = {
     ".tmp": "left by an interrupted write; the next opening removes it",
     ".compacting": "left by an interrupted compaction; the next opening finishes or removes it",
@@ -223,7 +240,8 @@ class Verification:
         try:
             if self._manifest is not None and reader.log_id != self._manifest.log_id:
                 raise CorruptData(f"it belongs to another log ({reader.log_id.hex()})")
-            if f"{reader.stream:016d}/{reader.number:016d}" != f"{path.parent.name}/{path.stem}":
+            stream = path.parent.name.partition(".")[0]
+            if f"{reader.stream:016d}/{reader.number:016d}" != f"{stream}/{path.stem}":
                 text = f"it says that it is segment {reader.number} of stream {reader.stream}"
                 raise CorruptData(text)
             checked = reader.verify(self._manifest.hash_seed if self._manifest else None)
@@ -245,6 +263,9 @@ class Verification:
 
     def _check_whole(self, deep: bool) -> Iterator[FileFinding]:
         try:
+            if self._manifest is not None and any(s.replica for s in self._manifest.streams):
+                yield from check_replicas(self.path, deep)
+                return
             with opened_for_reading(self.path) as engine:
                 yield FileFinding("log", ".", note="it can be opened")
                 if deep:
@@ -253,6 +274,22 @@ class Verification:
             yield FileFinding("log", ".", problem=f"it cannot be opened: {error}")
         except InvariantViolation as error:
             yield FileFinding("log", ".", problem=f"it contradicts itself: {error}")
+
+
+def check_replicas(path: str, deep: bool) -> Iterator[FileFinding]:
+    """The replicas of a storage node: whether each can be trusted."""
+    options = StoreOptions(WAL_FILE_BYTES_DEFAULT, create=False, replicas=True)
+    node = open_node_store(ReadOnlyDisk(OsVfs()), path, options)
+    try:
+        for stream, store in sorted(node.streams.items()):
+            damage = store.replica.damage if store.replica is not None else ""
+            yield FileFinding("stream", f"{stream}", store.end_llsn - 1, problem=damage)
+        for finding in scrub(node) if deep else ():
+            if finding.problem:
+                name = str(Path(finding.path).relative_to(path))
+                yield FileFinding("segment", name, problem=finding.problem)
+    finally:
+        node.close()
 
 
 def entries_in(frame: Frame) -> int:
@@ -270,6 +307,8 @@ def entries_in(frame: Frame) -> int:
                 decode_truncate(record.payload)
             case RecordType.BOUNDARY:
                 decode_boundary(record.payload)
+            case _:
+                _REPLICA_RECORDS[record.type](record.payload)
     return entries
 
 

@@ -209,6 +209,7 @@ class Maintenance:
                 if idle is not None and upkeep.idle_ticks >= idle:
                     self._settle_idle(store)
                 store.sweep()
+            self.node.sweep_abandoned()
             self.scrub_next()
 
     def scrub_next(self) -> Finding | None:
@@ -265,8 +266,9 @@ def _bytes_of(store: StreamStore) -> int:
 
 def _is_keyed(store: StreamStore) -> bool:
     view = store.view
-    if any(segment.keyed or segment.specials for segment in view.segments):
-        return True
+    for segment in view.segments:
+        if segment.keyed or any(special.is_storage_delete for special in segment.specials):
+            return True
     return any(stored.may_concern_keys for table in view.memtables for stored in table.batches)
 
 

@@ -299,6 +299,9 @@ def _longest(offsets: memoryview) -> int:
     return longest
 
 
+_WITHOUT_KEYS: Final = (Kind.APPEND, Kind.CONTROL)
+
+
 def may_concern_keys(header: bytes) -> bool:
-    """Whether a batch with this header may hold anything but APPEND entries."""
-    return header[_KIND_OFFSET] != Kind.APPEND
+    """Whether a batch with this header may hold anything but APPEND or CONTROL entries."""
+    return header[_KIND_OFFSET] not in _WITHOUT_KEYS

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tidelog.core.replica.commit_context import NONE, CommitContext, Natural
+from tidelog.core.replica.output import HardState
 from tidelog.core.replica.producers import ProducerState
 from tidelog.errors import CorruptData
 from tidelog.formats.commit_context import context_fault
@@ -27,12 +28,13 @@ from tidelog.limits import (
     TOPICS_MAX,
     WRITE_VERSION_END,
 )
-from tidelog.types import FIRST_TERM
+from tidelog.types import FIRST_TERM, Llsn, Term
 
 __all__ = [
     "LOG_ID_BYTES",
     "Manifest",
     "ProducerState",
+    "ReplicaManifest",
     "StreamManifest",
     "StreamState",
     "TopicManifest",
@@ -73,6 +75,18 @@ class TruncationLimit(msgspec.Struct, frozen=True, array_like=True, forbid_unkno
     llsn_end: Natural
 
 
+class ReplicaManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What a storage node keeps of its replica of a stream besides the log itself."""
+
+    hard_state: HardState | None = None
+    terms: tuple[tuple[Term, Llsn], ...] = ()
+    """Each term, and the first LLSN that it wrote."""
+    filled_index: Natural = 0
+    """Up to here a synchronisation left dead entries out."""
+    generation: Natural = 0
+    """How often the log began anew; each time in another directory."""
+
+
 class StreamManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One log stream."""
 
@@ -84,6 +98,9 @@ class StreamManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     next_segment: Natural = 1
     stored_end: Natural = 1
     """Entries below are in segments, or were trimmed or compacted away."""
+    replica: ReplicaManifest | None = None
+    """Of a stream of a storage node.  All that is said of it is as of the first WAL file that is
+    still needed: from there on the WAL tells what happened, step by step."""
 
 
 class TopicManifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -12,26 +12,21 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from tidelog.errors import BadFrame
-from tidelog.limits import STREAMS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
-
-Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-Word: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-"""An unsigned number of 64 bits: MessagePack has no longer ones."""
-TopicName: TypeAlias = Annotated[str, msgspec.Meta(max_length=TOPIC_NAME_CHARS_MAX)]
-Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
-Streams: TypeAlias = Annotated[tuple[Natural, ...], msgspec.Meta(max_length=STREAMS_PER_TOPIC_MAX)]
-Run: TypeAlias = tuple[Natural, Natural, Natural]
-"""(LLSN begin, GLSN begin, length)"""
-Version128: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
-"""A write version, most significant byte first."""
+from tidelog.formats.admin_messages import AdminRequest
+from tidelog.formats.message_fields import (
+    Message,
+    Natural,
+    PieceHeader,
+    Placement,
+    Streams,
+    Text,
+    TopicName,
+    Version128,
+    WireReceipt,
+    Word,
+)
 
 STAGES_MAX: Final = 1 << 16
-
-
-class Message(
-    msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False, forbid_unknown_fields=True
-):
-    """Base of all messages; the tag is the name of the class."""
 
 
 # -- connection ----------------------------------------------------------------------------------
@@ -106,20 +101,13 @@ class CreateTopic(Message, frozen=True):
     topic: TopicName
     streams: Natural
     versions: Text
+    replicas: Natural = 0
+    """Of each log stream, in a cluster; 0: as many as are usual there."""
 
 
 class AddStreams(Message, frozen=True):
     topic: TopicName
     count: Natural
-
-
-class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Where a log stream lies, as addresses for clients."""
-
-    stream: Natural
-    leader: Text
-    """Empty: nobody leads at the moment."""
-    replicas: tuple[Text, ...]
 
 
 class TopicDescription(Message, frozen=True):
@@ -150,14 +138,6 @@ class AppendBatches(Message, frozen=True):
     """The producer's append before this one: if it did not arrive, this one is ``OutOfOrder``."""
     ack: Literal["stored", "propagated", "ordered"] = "ordered"
     """What to wait for; GLSNs in the receipts are 0 if it is less than ORDERED."""
-
-
-class WireReceipt(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    stream: Natural
-    glsn: Natural
-    llsn: Natural
-    count: Natural
-    duplicate: bool
 
 
 class Receipts(Message, frozen=True):
@@ -214,16 +194,6 @@ class ReadPage(Message, frozen=True):
     """Roughly how much to send; 0: as the node likes."""
     wait_ms: Natural = 0
     """How long to wait at the end of the log for something to come."""
-
-
-class PieceHeader(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Entries ``[begin, end)`` of an attached batch of ``length`` bytes."""
-
-    stream: Natural
-    begin: Natural
-    end: Natural
-    length: Natural
-    runs: tuple[Run, ...]
 
 
 class Page(Message, frozen=True):
@@ -377,6 +347,7 @@ Request: TypeAlias = (
     | Explain
     | TopicFigures
     | LogFigures
+    | AdminRequest
 )
 Answer: TypeAlias = (
     Welcome

@@ -16,7 +16,8 @@ Layout (little-endian, all offsets multiples of 8):
   record  header 24 B: type u8, zero u8, zero u16, length u32, stream u64, previous LLSN u64;
           then the payload, zero-padded to 8
 
-Bytes in, values out; no state.  ``wal_payloads`` has what the records say.
+Bytes in, values out; no state.  ``wal_payloads`` and ``replica_records`` have
+what the records say.
 """
 
 from __future__ import annotations
@@ -104,6 +105,11 @@ class RecordType(IntEnum):
     TRIM = 3
     TRUNCATE = 4
     BOUNDARY = 5
+    HARD_STATE = 6
+    RESET = 7
+    ORDER = 8
+    FILLED = 9
+    CARRY = 10
 
 
 _RECORD_TYPES: Final = {int(member): member for member in RecordType}

@@ -38,7 +38,7 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def may_concern_keys(self) -> bool:
-        """False if it certainly holds nothing but APPEND entries."""
+        """False if it certainly holds nothing but APPEND or CONTROL entries."""
         return may_concern_keys(self.data)
 
     def view(self) -> Batch:

@@ -8,6 +8,7 @@ Directory:
   manifest                  what the log is, and the state of its streams
   wal/<number>.wal          frames that are not in segments yet
   streams/<id>/             segments and snapshots of one stream
+  streams/<id>.<n>/         the same of a replica that began anew n times
   blobs/                    BLOBs, if the log is that of a datastore (``blob_store``)
 
 Invariants:
@@ -19,7 +20,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -28,7 +29,13 @@ from msgspec.structs import replace
 from tidelog.core.order.commands import CutDecided
 from tidelog.core.replica.commit_context import CommitContext
 from tidelog.errors import Rejected
-from tidelog.formats.manifest import Manifest, StreamManifest, TopicManifest, encode_manifest
+from tidelog.formats.manifest import (
+    Manifest,
+    ReplicaManifest,
+    StreamManifest,
+    TopicManifest,
+    encode_manifest,
+)
 from tidelog.formats.wal import Record, RecordType
 from tidelog.formats.wal_payloads import (
     Trim,
@@ -43,6 +50,7 @@ from tidelog.storage.atomic_file import replace_file
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.memtable import Memtable, StoredBatch
 from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.replica_part import ReplicaPart
 from tidelog.storage.segment_writer import SegmentPlace
 from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import Lock
@@ -87,6 +95,8 @@ class NodeStore:
     topics: dict[int, TopicManifest] = field(default_factory=dict)
     half_flushed: bool = False
     """Streams left dead entries out of segments, and the manifest still needs their WAL file."""
+    abandoned: list[StreamStore] = field(default_factory=list)
+    """Replicas that began anew since: their files can go when nobody reads them any more."""
     applying: threading.Lock = field(default_factory=threading.Lock)
     """Held while a frame is applied: who holds it sees streams between two frames."""
     _manifest_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -101,6 +111,10 @@ class NodeStore:
         """
         count = len(batches) + others + 1
         size = sum([len(write.stored.data) for write in batches]) + _RECORD_BYTES * count
+        return self.reserve_bytes(size)
+
+    def reserve_bytes(self, size: int) -> bool:
+        """The same for a frame of so many bytes."""
         rolled = not self.wal.has_room(size)
         if rolled:
             self.wal.roll()
@@ -113,6 +127,12 @@ class NodeStore:
         self.wal.append(records)
         with self.applying:
             self.apply(frame)
+
+    def write_records(self, records: Sequence[Record], apply: Callable[[], None]) -> None:
+        """The same for records that the caller knows how to apply (K3)."""
+        self.wal.append(records)
+        with self.applying:
+            apply()
 
     def apply(self, frame: FrameWrite) -> None:
         for write in frame.batches:
@@ -188,15 +208,34 @@ class NodeStore:
         Entries that are not ordered yet keep their WAL file back.
         """
         number = self.manifest.wal_file
+        self.sweep_abandoned()
         if not self.can_flush():
             return False
         self.half_flushed = True
         for store, table in self._oldest_memtables():
             store.flush(table)
+        if self._oldest_memtables():
+            return False  # Something was truncated meanwhile; what is left comes next time.
         self.save_manifest(wal_file=number + 1)
+        for store in list(self.streams.values()):
+            store.forget_bases(number + 1)
         self.half_flushed = False
         self.wal.retire_below(number + 1)
         return True
+
+    def sweep_abandoned(self) -> None:
+        """Delete the files of logs that began anew, as far as nobody reads them."""
+        for store in list(self.abandoned):
+            if not store.pins.readers:
+                self.empty_directory(store.place.directory)
+                self.abandoned.remove(store)
+
+    def empty_directory(self, directory: str) -> None:
+        """Delete all files in a directory."""
+        for name in self.vfs.list_dir(directory):
+            path = f"{directory}/{name}"
+            self.opened.forget(path)
+            self.vfs.unlink(path)
 
     def save_manifest(self, *, wal_file: int | None = None) -> None:
         """Write down the state of all streams; ``wal_file`` is the first one still needed (K1)."""
@@ -205,27 +244,31 @@ class NodeStore:
                 log_id=self.manifest.log_id,
                 hash_seed=self.manifest.hash_seed,
                 topics=tuple(self.topics.values()),
-                streams=self._describe(self.streams, flushed=wal_file is not None),
+                streams=self._describe(self.streams, wal_file),
                 wal_file=self.manifest.wal_file if wal_file is None else wal_file,
                 wal_sequence=self.wal.sequence,
-                next_topic=self.manifest.next_topic,
+                next_topic=max([self.manifest.next_topic, *(topic + 1 for topic in self.topics)]),
                 next_stream=self.manifest.next_stream,
             )
             self._write_manifest(manifest)
 
     def _describe(
-        self, streams: dict[int, StreamStore], *, flushed: bool
+        self, streams: dict[int, StreamStore], wal_file: int | None
     ) -> tuple[StreamManifest, ...]:
-        """Streams as the manifest names them.
+        """Streams as the manifest names them; ``wal_file`` is given if it was just reached.
 
         Where their segments end has to fit to the first WAL file that is replayed: while that
         one is being flushed, some streams are ahead of it already.
         """
-        found = tuple(store.manifest() for store in streams.values())
-        if flushed:
+        first = self.manifest.wal_file if wal_file is None else wal_file
+        found = tuple(store.manifest(first) for store in streams.values())
+        if wal_file is not None:
             return found
         ends = {known.stream: known.stored_end for known in self.manifest.streams}
-        return tuple(replace(each, stored_end=ends.get(each.stream, 1)) for each in found)
+        return tuple(
+            each if each.replica else replace(each, stored_end=ends.get(each.stream, 1))
+            for each in found
+        )
 
     def _write_manifest(self, manifest: Manifest) -> None:
         data = encode_manifest(manifest)
@@ -280,7 +323,7 @@ class NodeStore:
             log_id=self.manifest.log_id,
             hash_seed=self.manifest.hash_seed,
             topics=tuple(topics.values()),
-            streams=self._describe(streams, flushed=False),
+            streams=self._describe(streams, None),
             wal_file=self.manifest.wal_file,
             wal_sequence=self.wal.sequence,
             next_topic=max(self.manifest.next_topic, topic.topic + 1),
@@ -289,15 +332,46 @@ class NodeStore:
         self._write_manifest(manifest)
         self.topics, self.streams = topics, streams
 
-    def _make_stream_directory(self, stream: int) -> None:
+    def add_replicas(self, found: Sequence[tuple[int, TopicManifest]]) -> None:
+        """Have streams of other nodes' making here, each with its topic; durable on return."""
+        with self._manifest_lock:
+            for stream, _ in found:
+                self._make_stream_directory(stream)
+            described = [
+                (StreamManifest(stream=stream, topic=topic.topic, replica=ReplicaManifest()), topic)
+                for stream, topic in found
+            ]
+            topics = {**{topic.topic: topic for _, topic in found}, **self.topics}
+            made = {each.stream: self.make_stream(each, topic) for each, topic in described}
+            for store in made.values():
+                store.note_base(self.wal.number)
+            streams = {**self.streams, **made}
+            manifest = replace(
+                self.manifest,
+                topics=tuple(topics.values()),
+                streams=self._describe(streams, None),
+                wal_sequence=self.wal.sequence,
+                next_topic=max([self.manifest.next_topic, *(topic + 1 for topic in topics)]),
+                next_stream=max([self.manifest.next_stream, *(stream + 1 for stream in streams)]),
+            )
+            self._write_manifest(manifest)
+            self.topics, self.streams = topics, streams
+
+    def _make_stream_directory(self, stream: int, generation: int = 0) -> None:
         parent = f"{self.path}/{STREAMS_DIRECTORY}"
-        self.vfs.make_dir(f"{parent}/{stream:016d}")
+        self.vfs.make_dir(f"{parent}/{stream_directory(stream, generation)}")
         self.vfs.sync_dir(parent)
+
+    def make_generation(self, stream: int, generation: int) -> None:
+        """Make the directory in which a replica is to begin anew (K2)."""
+        self._make_stream_directory(stream, generation)
 
     def make_stream(self, manifest: StreamManifest, topic: TopicManifest) -> StreamStore:
         """A store for a stream as its manifest describes it, without its files."""
+        replica = manifest.replica
+        name = stream_directory(manifest.stream, replica.generation if replica else 0)
         place = SegmentPlace(
-            directory=f"{self.path}/{STREAMS_DIRECTORY}/{manifest.stream:016d}",
+            directory=f"{self.path}/{STREAMS_DIRECTORY}/{name}",
             stream=manifest.stream,
             log_id=self.manifest.log_id,
             hash_seed=self.manifest.hash_seed,
@@ -309,7 +383,8 @@ class NodeStore:
             topic=manifest.topic,
             term=manifest.term,
             log_versions=topic.versions == "log",
-            shared_keys=topic.key_streams == 0,
+            shared_keys=topic.key_streams == 0 and replica is None,
+            replica=ReplicaPart.of(replica) if replica else None,
         )
 
     def close(self) -> None:
@@ -317,6 +392,11 @@ class NodeStore:
         self.wal.close()
         self.opened.close()
         self.lock_file.release()
+
+
+def stream_directory(stream: int, generation: int) -> str:
+    """The name of a stream's directory; a replica that begins anew begins in another one."""
+    return f"{stream:016d}.{generation}" if generation else f"{stream:016d}"
 
 
 def contexts_of(cut: CutDecided) -> list[tuple[int, CommitContext]]:

@@ -57,6 +57,9 @@ from tidelog.storage.node_store import (
     contexts_of,
 )
 from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.replica_apply import Applier
+from tidelog.storage.replica_part import ReplicaPart
+from tidelog.storage.replica_snapshot import install_filled
 from tidelog.storage.segments import Segment, StreamView, segment_name, segment_numbers
 from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import FileKind, Lock, Vfs
@@ -79,6 +82,8 @@ class StoreOptions:
     create: bool = True
     log_id: bytes | None = None
     """What a log that is made now calls itself; by default something that no other log does."""
+    replicas: bool = False
+    """Whether it may hold replicas of a cluster: only a storage node knows how to write those."""
 
 
 def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
@@ -101,7 +106,13 @@ def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
         data = read_file(disk, f"{path}/{MANIFEST_NAME}", MANIFEST_BYTES_MAX)
         if data is None:
             return _create(disk, path, options, lock)
-        return _Opening(disk, path, options, lock, decode_manifest(data)).run()
+        manifest = decode_manifest(data)
+        if any(stream.replica for stream in manifest.streams) and not options.replicas:
+            raise NotALog(
+                f"{path} holds replicas of a cluster: start its node with `tidelog node start`, "
+                "and connect to that"
+            )
+        return _Opening(disk, path, options, lock, manifest).run()
     except BaseException:
         lock.release()
         raise
@@ -165,6 +176,8 @@ class _Opening:
         self._wal_directory = wal_directory
         wal = Wal(disk, wal_directory, log_id=manifest.log_id, file_bytes=options.wal_file_bytes)
         self._node = NodeStore(disk, path, manifest, wal, OpenSegments(disk), lock)
+        self._applier = Applier(self._node, self._load_files, is_replay=True)
+        self._wal_file = 0
         self._sparse: set[int] = set()
         """Streams whose entries in the WAL do not follow one another without holes."""
 
@@ -180,7 +193,7 @@ class _Opening:
                 self._load_stream(stream)
             self._replay_wal(manifest)
             for stream in manifest.streams:
-                self._settle_stream(node.streams[stream.stream])
+                self._settle(node.streams[stream.stream])
         except BaseException:
             node.wal.close()
             node.opened.close()
@@ -192,10 +205,6 @@ class _Opening:
         if topic is None:
             raise CorruptData(f"stream {manifest.stream} is of unknown topic {manifest.topic}")
         store = self._node.make_stream(manifest, topic)
-        directory = store.place.directory
-        recover_groups(self._disk, directory)
-        remove_temporaries(self._disk, directory)
-        remove_symlinks(self._disk, directory)
         state = manifest.state
         store.context = state.context
         store.trim_llsn_end, store.trim_glsn_end = state.trim_llsn_end, state.trim_glsn_end
@@ -203,10 +212,28 @@ class _Opening:
         store.producers = ProducerTable.thaw(state.producers)
         store.limits = manifest.limits
         store.end_llsn = store.stored_end = manifest.stored_end
+        store.next_segment = manifest.next_segment
         self._node.streams[manifest.stream] = store
+        self._load_files(store)
+        store.note_base(self._node.manifest.wal_file)
+
+    def _load_files(self, store: StreamStore) -> None:
+        """Bring in the segments; of a replica with damaged files only that it is damaged."""
+        try:
+            self._load_segments(store)
+        except CorruptData as error:
+            if store.replica is None:
+                raise
+            store.replica.damage = str(error)
+
+    def _load_segments(self, store: StreamStore) -> None:
+        directory = store.place.directory
+        recover_groups(self._disk, directory)
+        remove_temporaries(self._disk, directory)
+        remove_symlinks(self._disk, directory)
         segments = [self._load_segment(store, n) for n in segment_numbers(self._disk, directory)]
         following = max((segment.number + 1 for segment in segments), default=1)
-        store.next_segment = max(manifest.next_segment, following)
+        store.next_segment = max(store.next_segment, following)
         store.view = StreamView(tuple(segments))
 
     def _load_segment(self, store: StreamStore, number: int) -> Segment:
@@ -241,12 +268,18 @@ class _Opening:
                 self._disk.unlink(wal_path(self._wal_directory, number))
 
     def _replay_frame(self, wal_file: int, frame: Frame) -> None:
+        if wal_file > self._wal_file:
+            self._wal_file = wal_file
+            self._applier.note_bases(wal_file)
         for record in frame.records:
             if record.type is RecordType.CUT:
                 for stream, context in contexts_of(decode_cut(record.payload)):
                     self._replay_commit(self._stream(stream), context)
                 continue
             store = self._stream(record.stream)
+            if store.replica is not None:
+                self._applier.replay(record, wal_file)
+                continue
             match record.type:
                 case RecordType.BATCH:
                     self._replay_batch(store, record, wal_file)
@@ -258,6 +291,8 @@ class _Opening:
                     store.replay_truncate(truncate.llsn_end, truncate.term, wal_file)
                 case RecordType.BOUNDARY:
                     store.apply_boundary(decode_boundary(record.payload))
+                case _:
+                    raise CorruptData(f"{record.type.name} of stream {store.stream}, no replica")
 
     def _stream(self, stream: int) -> StreamStore:
         store = self._node.streams.get(stream)
@@ -285,9 +320,31 @@ class _Opening:
 
     # -- judgement ----------------------------------------------------------------------------
 
+    def _settle(self, store: StreamStore) -> None:
+        if store.replica is None:
+            self._settle_stream(store)
+            return
+        try:
+            self._settle_replica(store, store.replica)
+        except CorruptData as error:
+            store.replica.damage = store.replica.damage or str(error)
+
+    def _settle_replica(self, store: StreamStore, replica: ReplicaPart) -> None:
+        """One that is not complete will be filled up: nothing has to be there."""
+        if replica.damage:
+            return
+        if replica.is_complete:
+            self._sparse.add(store.stream)
+            self._settle_stream(store)
+            return
+        store.rearrange()
+        store.snapshot = store.snapshots.load(store.rebuild)[0]
+        store.sweep()
+
     def _settle_stream(self, store: StreamStore) -> None:
         store.rearrange()
         store.snapshot, _, problem = store.snapshots.load(store.rebuild)
+        install_filled(store)
         if store.snapshot.index >= store.end_llsn:
             # What a snapshot has seen was durable, so this is no write that was cut short.
             raise CorruptData(

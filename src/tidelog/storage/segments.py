@@ -145,6 +145,11 @@ class Pins:
             return free
 
     @property
+    def readers(self) -> int:
+        """How many readers hold files."""
+        return sum(list(self._readers.values()))
+
+    @property
     def waiting(self) -> int:
         """Retired files that a reader still holds back."""
         return len(self._retired)

@@ -32,6 +32,7 @@ from tidelog.invariants import check
 from tidelog.storage.liveness import Liveness, MemorySource, compute_liveness
 from tidelog.storage.memtable import KeyedWrite, Memtable, StoredBatch, greater
 from tidelog.storage.open_segments import OpenSegments
+from tidelog.storage.replica_part import ReplicaPart
 from tidelog.storage.segment_writer import SegmentPlace, flush_memtable
 from tidelog.storage.segments import Pins, Segment, StreamView
 from tidelog.storage.snapshot_store import SnapshotState, SnapshotStore
@@ -64,6 +65,8 @@ class StreamStore:
     """Where the stream ended before the first WAL file that is not in segments yet."""
     dead_bytes: dict[int, int] = field(default_factory=dict)
     pins: Pins = field(default_factory=Pins)
+    replica: ReplicaPart | None = None
+    """What is known besides if it is a replica of a storage node."""
     snapshots: SnapshotStore = field(init=False)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -123,16 +126,22 @@ class StreamStore:
 
     def replay_truncate(self, llsn_end: int, term: int, wal_file: int) -> None:
         """The same at a start, when the context may know a later order of what came instead."""
-        self.active(wal_file)
         llsn_end = min(self.end_llsn, llsn_end)
         with self.lock:
-            tables = [_truncated(table, llsn_end, wal_file) for table in self.view.memtables]
-            newest = self.next_segment - 1
-            self.limits = (*self.limits, TruncationLimit(newest, llsn_end))
-            self._arrange(self.view.segments, tables)
+            if any(segment.file_end_llsn > llsn_end for segment in self.view.segments):
+                limit = TruncationLimit(self.next_segment - 1, llsn_end)
+                self.limits = (*self.limits, limit)
+            self.take_back(llsn_end, wal_file)
             self.producers.truncate(llsn_end)
-            self.end_llsn = llsn_end
             self.term = max(self.term, term)
+
+    def take_back(self, llsn_end: int, wal_file: int) -> None:
+        """Let the memtables, and the stream, end at ``llsn_end`` from ``wal_file`` on."""
+        self.active(wal_file)
+        with self.lock:
+            tables = [_truncated(table, llsn_end, wal_file) for table in self.view.memtables]
+            self._arrange(self.view.segments, tables)
+            self.end_llsn = llsn_end
 
     def active(self, wal_file: int) -> Memtable:
         """The memtable of the current WAL file, made when it is first needed."""
@@ -203,6 +212,22 @@ class StreamStore:
                         return reader.footer.runs.glsn_of(llsn)
         return 0
 
+    def glsn_from(self, llsn: int) -> int:
+        """The GLSN of the first entry at or behind ``llsn`` that has one; 0 if none has."""
+        with self.pins.pinned():
+            view = self.view
+            for segment in view.segments:
+                if segment.end_llsn > llsn:
+                    with self.opened.lease(segment.path) as reader:
+                        found = reader.footer.runs.slices(llsn, segment.end_llsn)
+                    if found:
+                        return found[0][1]
+            for table in view.memtables:
+                found = table.runs.slices(llsn, 1 << 63)
+                if found:
+                    return found[0][1]
+        return 0
+
     def find_key(self, storage_id: int, key: bytes, hashed: tuple[int, int]) -> KeyedWrite | None:
         """The greatest write of a key that was neither trimmed nor killed by a storage delete."""
         best, killer = self.find_writes(storage_id, key, hashed)
@@ -255,6 +280,9 @@ class StreamStore:
                 self.vfs, self.place, self.next_segment, table, self.snapshot, self.trim_llsn_end
             )
         with self.lock:
+            if not any(other is table for other in self.view.memtables):
+                self._discard(segment)
+                return None
             tables = [other for other in self.view.memtables if other is not table]
             added = (segment,) if segment else ()
             self.next_segment += len(added)
@@ -262,6 +290,13 @@ class StreamStore:
                 self.stored_end = table.stream_end or table.end_llsn
             self._arrange((*self.view.segments, *added), tables)
         return segment
+
+    def _discard(self, segment: Segment | None) -> None:
+        """Entries were truncated while they were being flushed: nobody may ever see that file."""
+        if segment is not None:
+            self.next_segment += 1
+            self.vfs.unlink(segment.path)
+            self.vfs.sync_dir(self.place.directory)
 
     def replace_segments(self, removed: set[int], added: tuple[Segment, ...]) -> None:
         """Swap segments in the list after their files were swapped (T2)."""
@@ -284,14 +319,6 @@ class StreamStore:
 
     def _arrange(self, segments: Sequence[Segment], tables: Sequence[Memtable]) -> None:
         self.view, shadowed = StreamView.arrange(segments, tables, self.limits)
-        self.limits = tuple(
-            limit
-            for limit in self.limits
-            if any(
-                segment.number <= limit.segment_number and segment.file_end_llsn > limit.llsn_end
-                for segment in self.view.segments
-            )
-        )
         self.pins.retire(segment.path for segment in shadowed)
 
     def sweep(self) -> int:
@@ -301,7 +328,18 @@ class StreamStore:
             self.opened.forget(path)
             if self.vfs.stat(path) is not None:
                 self.vfs.unlink(path)
+        if self.limits and not self.pins.waiting:
+            self._forget_limits()
         return len(paths)
+
+    def _forget_limits(self) -> None:
+        """Forget truncations that concern no file, once the files that they did are gone."""
+        needed = _needed(self.limits, self.view.segments)
+        if needed != self.limits:
+            self.vfs.sync_dir(self.place.directory)
+            with self.lock:
+                if not self.pins.waiting:
+                    self.limits = _needed(self.limits, self.view.segments)
 
     # -- snapshots (worker thread) ---------------------------------------------------------
 
@@ -398,9 +436,10 @@ class StreamStore:
             producers=self.producers.freeze(),
         )
 
-    def manifest(self) -> StreamManifest:
+    def manifest(self, wal_file: int) -> StreamManifest:
+        """As the manifest describes it if ``wal_file`` is the first that is still needed."""
         with self.lock:
-            return StreamManifest(
+            now = StreamManifest(
                 stream=self.stream,
                 topic=self.topic,
                 term=self.term,
@@ -409,6 +448,40 @@ class StreamStore:
                 next_segment=self.next_segment,
                 stored_end=self.stored_end,
             )
+            return now if self.replica is None else self._base(self.replica, now, wal_file)
+
+    def _base(self, part: ReplicaPart, now: StreamManifest, wal_file: int) -> StreamManifest:
+        now = replace(now, stored_end=self.end_llsn, replica=part.manifest())
+        base = part.base_of(wal_file, now)
+        if base.replica is None or base.replica.generation != part.generation:
+            return base
+        return replace(base, limits=self.limits, next_segment=self.next_segment)
+
+    def note_base(self, wal_file: int) -> None:
+        """Remember the replica as it is before the first frame of a WAL file."""
+        with self.lock:
+            if self.replica is not None:
+                self.replica.note_base(wal_file, self.manifest(wal_file))
+
+    def forget_bases(self, wal_file: int) -> None:
+        """WAL files below this one are not needed any more."""
+        with self.lock:
+            if self.replica is not None:
+                self.replica.forget_bases(wal_file)
+
+
+def _needed(
+    limits: Sequence[TruncationLimit], segments: Sequence[Segment]
+) -> tuple[TruncationLimit, ...]:
+    """The limits that cut off something of a segment."""
+    return tuple(
+        limit
+        for limit in limits
+        if any(
+            segment.number <= limit.segment_number and segment.file_end_llsn > limit.llsn_end
+            for segment in segments
+        )
+    )
 
 
 def _truncated(table: Memtable, llsn_end: int, wal_file: int) -> Memtable:
