@@ -22,6 +22,7 @@ from socket import (
     TCP_KEEPCNT,
     TCP_KEEPIDLE,
     TCP_KEEPINTVL,
+    TCP_USER_TIMEOUT,
 )
 from typing import Final, Protocol, cast
 
@@ -163,6 +164,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         found.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
         for option, value in _KEEP_ALIVE:
             found.setsockopt(IPPROTO_TCP, option, value)
+
+    def await_receipt(self, seconds: float) -> None:
+        """Have the system end the connection if the peer's does not confirm bytes for so long."""
+        found = None if self._transport is None else self._transport.get_extra_info("socket")
+        if found is not None and found.family != AF_UNIX:
+            found.setsockopt(IPPROTO_TCP, TCP_USER_TIMEOUT, int(seconds * 1000))
 
     def send(
         self,
