@@ -1,0 +1,107 @@
+"""Making topics and log streams: planned from the newest view, and again if others were faster.
+
+No state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from tidelog.core.metadata.commands import Change
+from tidelog.core.metadata.placement import everybody, plan_streams, plan_topic
+from tidelog.core.metadata.view import MetadataView
+from tidelog.core.order.commands import AddStreams, CreateTopic, Quorum, TopicVersions
+from tidelog.core.order.state import TopicOrder
+from tidelog.errors import BadOption, DeadlineExceeded, Rejected, TopicExists, UnknownTopic
+from tidelog.types import NodeId
+
+
+class Changing(Protocol):
+    """What is needed of a ``MetadataClient``."""
+
+    async def ask(self, change: Change, *, seconds: float) -> None: ...
+
+    async def read(self, *, seconds: float) -> MetadataView: ...
+
+
+async def create_topic(
+    metadata: Changing,
+    name: str,
+    *,
+    streams: int,
+    replicas: int = 0,
+    versions: TopicVersions = "log",
+    quorum: Quorum = Quorum.MAJORITY,
+    alive: Callable[[NodeId], bool] = everybody,
+    seconds: float,
+) -> TopicOrder:
+    """Make a topic; TopicExists if there is one of that name, DeadlineExceeded if unknown."""
+
+    def plan(view: MetadataView) -> CreateTopic:
+        return plan_topic(
+            view,
+            name,
+            streams=streams,
+            replicas=replicas,
+            versions=versions,
+            quorum=quorum,
+            alive=alive,
+        )
+
+    return await _make(metadata, name, plan, seconds)
+
+
+async def add_streams(
+    metadata: Changing,
+    name: str,
+    *,
+    streams: int,
+    replicas: int = 0,
+    alive: Callable[[NodeId], bool] = everybody,
+    seconds: float,
+) -> TopicOrder:
+    """Give a topic more log streams; its GLSN sequence goes on."""
+
+    def plan(view: MetadataView) -> AddStreams:
+        return plan_streams(view, name, streams=streams, replicas=replicas, alive=alive)
+
+    return await _make(metadata, name, plan, seconds)
+
+
+async def _make(
+    metadata: Changing,
+    name: str,
+    plan: Callable[[MetadataView], CreateTopic | AddStreams],
+    seconds: float,
+) -> TopicOrder:
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        view = await metadata.read(seconds=_left(deadline))
+        change = plan(view)
+        try:
+            await metadata.ask(change, seconds=_left(deadline))
+            break
+        except (TopicExists, BadOption) as error:
+            await _check_overtaken(metadata, view, error, deadline)
+    made = (await metadata.read(seconds=_left(deadline))).topics_by_name().get(name)
+    if made is None:
+        raise UnknownTopic(f"the topic {name!r} was removed again at once")
+    return made
+
+
+async def _check_overtaken(
+    metadata: Changing, view: MetadataView, error: Rejected, deadline: float
+) -> None:
+    """Raise the refusal unless another one took the numbers that were planned with."""
+    newest = await metadata.read(seconds=_left(deadline))
+    if (newest.next_topic, newest.next_stream) == (view.next_topic, view.next_stream):
+        raise error
+
+
+def _left(deadline: float) -> float:
+    left = deadline - asyncio.get_running_loop().time()
+    if left <= 0:
+        raise DeadlineExceeded("the metadata repository did not answer in time")
+    return left

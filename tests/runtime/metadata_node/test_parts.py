@@ -1,0 +1,242 @@
+"""A metadata node alone: repetitions, a full disk, a failed one, another one's directory."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator, Sized
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import pairwise
+
+import pytest
+
+from tests.net.pairs import run, until
+from tests.runtime.metadata_node.group import CLUSTER, QUICK, SECONDS, listening, new_post
+from tidelog.core.metadata.commands import RegisterNode, UnregisterNode
+from tidelog.core.raft.entries import Entry, EntryKind, HardState, Index, RaftTerm
+from tidelog.core.raft.output import Write
+from tidelog.errors import LogError, NotALog, StorageFailed
+from tidelog.formats.cluster_messages import AskChange, ChangeAnswer, ClusterMessage
+from tidelog.limits import MIB
+from tidelog.net.metrics import render
+from tidelog.runtime.metadata_client import MetadataClient
+from tidelog.runtime.metadata_node import MetadataNode
+from tidelog.runtime.metadata_node import disk as disk_module
+from tidelog.runtime.metadata_node.disk import MetadataDisk
+from tidelog.runtime.post import Post
+from tidelog.runtime.ticks import next_tick
+from tidelog.testing.disk import SimDisk
+from tidelog.testing.disk_effects import Op
+from tidelog.types import NO_NODE, NodeId
+
+ONE = NodeId(1)
+
+
+class Alone:
+    """The only metadata node of a cluster, and a client in its process."""
+
+    def __init__(self, disk: SimDisk, post: Post) -> None:
+        self.post = post
+        self.failures: list[BaseException] = []
+        self.node = MetadataNode(
+            node=ONE,
+            cluster_id=CLUSTER,
+            directory="/metadata",
+            first_members=(ONE,),
+            post=post,
+            timing=QUICK,
+            vfs=disk.vfs(),
+            on_failure=self.failures.append,
+        )
+        self.client = MetadataClient(post, [ONE])
+
+
+@asynccontextmanager
+async def alone(disk: SimDisk) -> AsyncIterator[Alone]:
+    made = Alone(disk, new_post(1))
+    await made.post.start()
+    await made.node.start()
+    await made.client.start()
+    try:
+        yield made
+    finally:
+        await made.client.stop()
+        await made.post.stop()
+        await made.node.stop()
+
+
+def has(some: Sized, count: int) -> bool:
+    return len(some) == count
+
+
+def disk_of(disk: SimDisk, written: list[int]) -> MetadataDisk:
+    return MetadataDisk(
+        disk.vfs(),
+        "/metadata",
+        node=ONE,
+        cluster_id=CLUSTER,
+        on_written=written.append,
+        on_failure=lambda error: pytest.fail(str(error)),
+    )
+
+
+def test_a_repeated_question_is_answered_alike_and_the_change_is_made_once() -> None:
+    async def main() -> None:
+        async with alone(SimDisk()) as one:
+            answers: list[ClusterMessage] = []
+            asker = new_post(5)
+            asker.on((ChangeAnswer,), lambda _, message: answers.append(message))
+            async with listening(asker):
+                asker.learn(ONE, one.post.address_of(ONE))
+                await one.client.ask(RegisterNode(NodeId(11)), seconds=SECONDS)
+                for attempt in (1, 2, 3):
+                    asker.send(ONE, AskChange(77, attempt, UnregisterNode(NodeId(11))))
+                    await until(partial(has, answers, attempt), "an answer")
+                assert answers == [ChangeAnswer(77, 1)] * 3
+                asker.send(ONE, AskChange(78, 1, UnregisterNode(NodeId(11))))
+                await until(lambda: len(answers) == 4, "another question")
+                assert isinstance(answers[3], ChangeAnswer)
+                assert answers[3].error == "BadOption"
+
+    run(main())
+
+
+def test_a_full_disk_holds_writes_back_and_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_module, "FULL_PAUSE", 0.01)
+    entries = [
+        Entry(Index(number), RaftTerm(1), EntryKind.COMMAND, bytes(MIB)) for number in range(1, 9)
+    ]
+
+    async def main() -> None:
+        disk, written = SimDisk(), list[int]()
+        store = disk_of(disk, written)
+        await store.open((ONE,))
+        # The first file has no room for all of them, and there is none for the next one.
+        disk.fail(Op.WRITE, ".log.tmp", errno.ENOSPC, times=5)
+        store.add(Write(1, HardState(RaftTerm(1), ONE)))
+        for entry in entries:
+            store.add(Write(entry.index + 1, entries=(entry,)))
+        await until(lambda: store.is_full, "no room")
+        await until(lambda: written[-1:] == [9], "room again")
+        assert not store.is_full
+        assert written == sorted(written)
+        await store.close()
+        again = disk_of(disk, [])
+        assert list((await again.open(None)).entries) == entries
+        await again.close()
+
+    run(main())
+
+
+def test_a_failed_sync_ends_the_node_and_it_says_nothing_more() -> None:
+    async def main() -> None:
+        disk = SimDisk()
+        async with alone(disk) as one:
+            await one.client.ask(RegisterNode(NodeId(11)), seconds=SECONDS)
+            disk.fail(Op.SYNC, ".log", errno.EIO)
+            with pytest.raises(LogError):
+                await one.client.ask(RegisterNode(NodeId(12)), seconds=0.5)
+            assert [type(error) for error in one.failures] == [StorageFailed]
+            assert isinstance(one.node.failure, StorageFailed)
+            assert one.node.leader == NO_NODE
+
+    run(main())
+
+
+def test_a_directory_opens_only_for_its_node_and_cluster() -> None:
+    async def main() -> None:
+        disk = SimDisk()
+        async with alone(disk):
+            pass
+        for node, cluster in ((NodeId(2), CLUSTER), (ONE, b"another cluster!")):
+            other = MetadataDisk(
+                disk.vfs(),
+                "/metadata",
+                node=node,
+                cluster_id=cluster,
+                on_written=lambda _: None,
+                on_failure=lambda _: None,
+            )
+            with pytest.raises(NotALog):
+                await other.open((ONE,))
+            await other.close()
+
+    run(main())
+
+
+def test_a_node_that_never_ran_does_not_start_without_being_told_its_members() -> None:
+    async def main() -> None:
+        post = new_post(1)
+        node = MetadataNode(
+            node=ONE,
+            cluster_id=CLUSTER,
+            directory="/metadata",
+            first_members=None,
+            post=post,
+            vfs=SimDisk().vfs(),
+        )
+        with pytest.raises(NotALog):
+            await node.start()
+        await node.stop()
+
+    run(main())
+
+
+def test_what_comes_during_a_sync_shares_the_next_one() -> None:
+    async def main() -> None:
+        written: list[int] = []
+        store = disk_of(SimDisk(), written)
+        await store.open((ONE,))
+        for sequence in range(1, 101):
+            store.add(Write(sequence, HardState(RaftTerm(sequence), ONE)))
+        await until(lambda: written[-1:] == [100], "all are durable")
+        assert written == [1, 100]
+        assert store.groups == 2
+        await store.close()
+
+    run(main())
+
+
+def test_metrics_tell_of_raft_and_of_the_order() -> None:
+    async def main() -> None:
+        async with alone(SimDisk()) as one:
+            await one.client.ask(RegisterNode(NodeId(11)), seconds=SECONDS)
+            text = render([*one.node.metrics(), *one.post.metrics()]).decode()
+            assert "tidelog_raft_leader 1.0" in text
+            assert "tidelog_metadata_nodes 1.0" in text
+            assert "tidelog_post_sent_total" in text
+
+    run(main())
+
+
+@pytest.mark.parametrize("node", [1, 2, 3, 77])
+@pytest.mark.parametrize("seconds", [0.05, 0.1, 0.01])
+def test_ticks_are_regular_and_those_of_all_parts_fall_together(node: int, seconds: float) -> None:
+    moment, fine = 1234.5, set[float]()
+    for _ in range(100):
+        moment = next_tick(moment, 0.05, NodeId(node))
+        fine.add(round(moment, 6))
+    assert next_tick(moment, 0.05, NodeId(node)) == pytest.approx(moment + 0.05)
+    first = next_tick(1234.5, seconds, NodeId(node))
+    assert 0 < first - 1234.5 <= seconds + 1e-5
+    if seconds >= 0.05:
+        assert round(first, 6) in fine
+
+
+def test_the_processes_of_a_machine_tick_at_different_moments() -> None:
+    moments = sorted(next_tick(1000.0, 0.1, NodeId(node)) % 0.1 for node in (1, 2, 3))
+    assert min(b - a for a, b in pairwise(moments)) > 0.005
+
+
+def test_who_waits_at_a_node_that_stops_is_told() -> None:
+    async def main() -> None:
+        async with alone(SimDisk()) as one:
+            await one.client.ask(RegisterNode(NodeId(11)), seconds=SECONDS)
+            waiting = asyncio.ensure_future(one.node.ask(RegisterNode(NodeId(12))))
+            await asyncio.sleep(0)
+            await one.node.stop()
+            with pytest.raises(LogError, match="stopped"):
+                await waiting
+
+    run(main())
