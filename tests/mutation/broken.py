@@ -224,8 +224,8 @@ def nothing_to_note(right: Right) -> Right:
 
 
 def without_trim(right: Right) -> Right:
-    def wrong(self: StreamStore) -> StreamManifest:
-        manifest: StreamManifest = right(self)
+    def wrong(self: StreamStore, wal_file: int) -> StreamManifest:
+        manifest: StreamManifest = right(self, wal_file)
         state = msgspec.structs.replace(manifest.state, trim_llsn_end=1, trim_glsn_end=1)
         return msgspec.structs.replace(manifest, state=state)
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from tests.core.replica.protocol import test_commitment as commitment
 from tests.core.replica.protocol import test_departures as departures
 from tests.core.replica.protocol import test_elections as elections
+from tests.core.replica.protocol import test_joined as joined
 from tests.core.replica.protocol import test_known_schedules as schedules
 from tests.core.replica.protocol import test_late_synchronisation as late_synchronisation
 from tests.core.replica.protocol import test_operated as operated
@@ -36,16 +37,17 @@ from tidelog.core.replica import ordering as replica_ordering
 from tidelog.core.replica.changing import Changing
 from tidelog.core.replica.cursor import Cursor
 from tidelog.core.replica.dispatch import Dispatch
-from tidelog.core.replica.entries import EntryId
+from tidelog.core.replica.entries import Batch, EntryId
 from tidelog.core.replica.following import Following
 from tidelog.core.replica.leading import Leading
+from tidelog.core.replica.log import ReplicaLog
 from tidelog.core.replica.messages import ChangeKind, Message
 from tidelog.core.replica.options import CursorKind
 from tidelog.core.replica.output import Filled, HardState
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.core.replica.roles import Roles
 from tidelog.core.replica.state import State
-from tidelog.core.replica.sync_source import SyncSources
+from tidelog.core.replica.sync_source import SyncSource, SyncSources
 from tidelog.core.replica.sync_target import SyncTarget
 from tidelog.core.replica.writes import Writes
 from tidelog.types import Llsn, NodeId, Term
@@ -83,6 +85,12 @@ def nothing(*_: object, **__: object) -> None:
 
 def with_the_leaders_snapshot(state: State, filled: Filled) -> Filled:
     return replace(filled, terms=state.log.terms)
+
+
+def whole_batches(source: SyncSource, begin: Llsn) -> tuple[Batch, ...] | None:
+    beyond = Llsn(1 << 62)
+    found = () if begin == source._end else source._state.live_batches(begin, beyond)
+    return found and tuple([batch for batch in found if batch.llsn_end <= source._end])
 
 
 def attach_wherever_it_is(leading: Leading, response: Any) -> None:
@@ -448,5 +456,15 @@ MUTANTS: Final = (
             lambda sources, response: sources._sources.get(response.source),
         ),
         late_synchronisation.test_an_answer_of_an_older_synchronisation_is_not_taken_for_a_new_one,
+    ),
+    StoryMutant(
+        "entries whose producers are forgotten are brought without them",
+        instead(ReplicaLog, "join", nothing),
+        joined.test_a_follower_that_lacks_joined_entries_is_filled_up_with_the_producers,
+    ),
+    StoryMutant(
+        "a synchronisation leaves out what a flush joined across its head",
+        instead(SyncSource, "_batches", whole_batches),
+        joined.test_a_flush_that_joins_batches_across_the_head_of_a_filling_does_not_stop_it,
     ),
 )

@@ -25,7 +25,7 @@ from tidelog.net.connection import FrameConnection
 from tidelog.net.endpoint import Endpoint
 from tidelog.net.security import ClientSecurity, ServerSecurity
 from tidelog.net.tls import TlsLayer
-from tidelog.server.node import ServedNode
+from tidelog.server.reception import Reception
 
 WAIT_SECONDS: Final = 2.0
 """What never happens is waited for no longer than this."""
@@ -90,10 +90,10 @@ def cut_off(_: Any) -> Callable[[TlsLayer], None]:
     return lambda self: self._below.abort()
 
 
-def unbounded(accept: Callable[[ServedNode], FrameConnection]) -> Callable[..., FrameConnection]:
+def unbounded(accept: Callable[[Reception], FrameConnection]) -> Callable[..., FrameConnection]:
     """Those that shake hands do not count."""
 
-    def change(self: ServedNode) -> FrameConnection:
+    def change(self: Reception) -> FrameConnection:
         connection = accept(self)
         self._sessions.clear()
         return connection
@@ -168,7 +168,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "connections in their handshake are not bounded",
-        replaced(ServedNode, "_accept", unbounded),
+        replaced(Reception, "_accept", unbounded),
         test_tls.test_connections_in_their_handshake_count_and_are_bounded,
     ),
     Mutant(

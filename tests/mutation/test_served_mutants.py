@@ -24,7 +24,7 @@ from tidelog.invariants import InvariantViolation
 from tidelog.limits import ATTACHMENT_BYTES_MAX, MESSAGE_BYTES_MAX
 from tidelog.net import connection
 from tidelog.net.connection import FrameConnection
-from tidelog.server import append_lane, session
+from tidelog.server import engine_backend, session
 from tidelog.server.append_lane import AppendLane
 from tidelog.server.session import Session
 
@@ -123,7 +123,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a node does not know its producers",
-        replaced(append_lane, "decode_append", without_producer),
+        replaced(engine_backend, "decode_append", without_producer),
         test_requests.test_a_repeated_append_of_a_producer_is_answered_with_its_first_place,
     ),
     Mutant(

@@ -1,0 +1,132 @@
+"""The thread that makes writes durable: while it syncs one group, the next one queues up.
+
+Invariants:
+  K1  one sync runs at a time; the next begins as soon as it is over if anything was begun by then
+  K2  what the disk had no room for stays queued and is tried again when ``retry`` is called
+  K3  after any other failure nothing is tried again
+  K4  no other thread writes to the WAL
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Final
+
+from tidelog.errors import DiskFull, LogError, StorageFailed
+from tidelog.runtime.events import tell
+from tidelog.runtime.storage_node.counters import Histogram
+from tidelog.runtime.storage_node.ports import Disk
+
+_logger: Final = logging.getLogger(__name__)
+
+
+class DiskThread:
+    """Belongs to one event loop, but for what runs in the thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        wait_for_room: Callable[[], None],
+        on_durable: Callable[[int], None],
+        on_failed: Callable[[LogError], None],
+    ) -> None:
+        """``wait_for_room`` is called in the thread before each sync."""
+        self._loop = asyncio.get_running_loop()
+        self._disk = disk
+        self._wait_for_room = wait_for_room
+        self._on_durable = on_durable
+        self._on_failed = on_failed
+        self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._is_busy = False
+        self._has_failed = False
+        self._is_stopping = False
+        self.is_full = False
+        """Whether the last sync found no room on the disk."""
+        self.seconds = Histogram()
+        """How long syncs took."""
+        self._thread = threading.Thread(target=self._run, name="tidelog-disk", daemon=True)
+        self._thread.start()
+
+    def kick(self) -> None:
+        """Sync what was begun, unless that is going on already (K1) or has to wait (K2)."""
+        if not self.is_full:
+            self._order()
+
+    def retry(self) -> None:
+        """Try again after the disk was full."""
+        if self.is_full:
+            self._order()
+
+    async def roll(self) -> None:
+        """Begin a new WAL file, so that what the current one holds can go into segments (K4)."""
+        done: Future[None] = Future()
+        self._orders.put(partial(self._roll, done))
+        await asyncio.wrap_future(done)
+
+    async def stop(self) -> None:
+        """Wait for the sync that runs; nobody is told of it any more."""
+        self._is_stopping = True
+        self._orders.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def _order(self) -> None:
+        if not (self._is_busy or self._has_failed) and self._disk.has_begun:
+            self._is_busy = True
+            self._orders.put(self._sync)
+
+    def _done(self, number: int, seconds: float) -> None:
+        self._is_busy = False
+        if self._is_stopping:
+            return
+        if self.is_full:
+            self.is_full = False
+            tell(_logger, "disk has room again")
+        self.seconds.observe(seconds)
+        self.kick()
+        self._on_durable(number)
+
+    def _failed(self, error: BaseException) -> None:
+        self._is_busy = False
+        if self._is_stopping:
+            return
+        if isinstance(error, DiskFull):
+            if not self.is_full:
+                self.is_full = True
+                tell(_logger, "disk full", logging.WARNING, why=str(error))
+            return
+        self._has_failed = True
+        told = error if isinstance(error, LogError) else StorageFailed(f"the disk: {error!r}")
+        self._on_failed(told)
+
+    # --- in the thread ---
+
+    def _run(self) -> None:
+        while (order := self._orders.get()) is not None:
+            order()
+
+    def _sync(self) -> None:
+        try:
+            self._wait_for_room()
+            begin = perf_counter()
+            number = self._disk.sync()
+            seconds = perf_counter() - begin
+        except BaseException as error:
+            self._loop.call_soon_threadsafe(self._failed, error)
+        else:
+            self._loop.call_soon_threadsafe(self._done, number, seconds)
+
+    def _roll(self, done: Future[None]) -> None:
+        try:
+            self._disk.roll()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)

@@ -1,0 +1,271 @@
+"""What becomes of appends: stages, refusals, repetitions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.runtime.storage_node.scripted import (
+    OPTIONS,
+    OTHER,
+    STREAM,
+    TOPIC,
+    ImageStorage,
+    batch,
+    running,
+    scene,
+)
+from tidelog.core.order.commands import StreamStatus, UpdateStream
+from tidelog.errors import (
+    BadEntry,
+    Busy,
+    DiskFull,
+    LeaderLost,
+    NotLeader,
+    OutOfOrder,
+    ProducerConflict,
+    Sealed,
+    StorageFailed,
+)
+from tidelog.interface.records import Ack
+from tidelog.runtime.storage_node import StorageNode, StorageNodeOptions
+
+
+@scene
+async def test_an_append_is_acknowledged_with_its_place_in_the_order() -> None:
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        placed = await cluster.member(1).node.append(STREAM, batch(b"a", b"a"), 2)
+        assert (placed.llsn, placed.count, placed.glsn, placed.duplicate) == (1, 2, 1, False)
+        placed = await cluster.member(1).node.append(STREAM, batch(b"b"), 1)
+        assert (placed.llsn, placed.glsn) == (3, 3)
+
+
+@scene
+async def test_a_lone_append_on_idle_nodes_waits_for_no_timer() -> None:
+    patient = StorageNodeOptions(tick_seconds=10.0, session=OPTIONS.session)
+    async with running(options=patient) as cluster, asyncio.timeout(5):
+        await cluster.elect(1, (2, 3))
+        for number in range(3):
+            placed = await cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+            assert placed.glsn == number + 1
+
+
+@scene
+async def test_each_stage_is_acknowledged_to_who_waits_for_it_alone() -> None:
+    async with running(storage=ImageStorage) as cluster:
+        await cluster.elect(1, (2, 3))
+        cluster.is_cutting = False
+        node, disks = cluster.member(1).node, [one.disk for one in cluster.members]
+        for disk in disks[1:]:
+            disk.gate.clear()
+        waits = {ack: node.append(STREAM, batch(b"a"), 1, ack=ack) for ack in Ack}
+        stored = await waits[Ack.STORED]
+        assert (stored.llsn, stored.glsn) == (1, 0)
+        assert not waits[Ack.PROPAGATED].done(), "nobody but the leader has it"
+        disks[1].gate.set()
+        assert (await waits[Ack.PROPAGATED]).glsn == 0
+        assert not waits[Ack.ORDERED].done(), "there was no cut"
+        cluster.is_cutting = True
+        cluster.cut()
+        assert (await waits[Ack.ORDERED]).glsn == 3
+        disks[2].gate.set()
+
+
+@scene
+async def test_only_the_leader_takes_appends_and_others_know_who_that_is() -> None:
+    async with running() as cluster:
+        with pytest.raises(NotLeader):
+            cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+        await cluster.elect(2, (1, 3))
+        await cluster.member(2).node.append(STREAM, batch(b"a"), 1)
+        for node in (1, 3):
+            with pytest.raises(NotLeader):
+                cluster.member(node).node.append(STREAM, batch(b"a"), 1)
+            assert cluster.member(node).node.leader_of(STREAM) == 2
+
+
+@scene
+async def test_an_append_whose_predecessor_did_not_arrive_is_refused() -> None:
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        node = cluster.member(1).node
+        with pytest.raises(OutOfOrder):
+            node.append(STREAM, batch(b"f"), 1, producer=7, sequence=6, after=5)
+        five = node.append(STREAM, batch(b"e"), 1, producer=7, sequence=5)
+        six = node.append(STREAM, batch(b"f"), 1, producer=7, sequence=6, after=5)
+        assert ((await five).llsn, (await six).llsn) == (1, 2)
+
+
+@scene
+async def test_an_append_that_no_disk_could_store_is_refused() -> None:
+    """If it were taken it would stop the stream on every node."""
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        node = cluster.member(1).node
+        for data, count in ((b"no batch", 1), (batch(b"a"), 2), (batch(b"a")[:-1], 1)):
+            with pytest.raises(BadEntry):
+                node.append(STREAM, data, count)
+        assert (await node.append(STREAM, batch(b"a"), 1)).llsn == 1
+
+
+@scene
+async def test_a_repeated_append_is_answered_with_its_old_place() -> None:
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        cluster.is_cutting = False
+        node = cluster.member(1).node
+        first = node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
+        again = node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
+        await node.append(STREAM, batch(b"b"), 1, ack=Ack.PROPAGATED)
+        assert not again.done(), "it is not ordered either"
+        cluster.is_cutting = True
+        cluster.cut()
+        assert ((await first).glsn, (await first).duplicate) == (1, False)
+        assert ((await again).glsn, (await again).duplicate) == (1, True)
+        for sequence in range(2, 12):
+            await node.append(STREAM, batch(b"c"), 1, producer=7, sequence=sequence)
+        with pytest.raises(ProducerConflict):
+            node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
+
+
+@scene
+async def test_who_waits_for_a_deposed_leader_hears_that_nobody_knows() -> None:
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        cluster.is_cutting = False
+        waiting = cluster.member(1).node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
+        await cluster.member(1).node.append(STREAM, batch(b"b"), 1, ack=Ack.PROPAGATED)
+        cluster.is_cutting = True
+        await cluster.elect(2, (1, 3))
+        with pytest.raises(LeaderLost):
+            await waiting
+        again = await cluster.member(2).node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
+        assert (again.llsn, again.glsn, again.duplicate) == (1, 1, True)
+
+
+@scene
+async def test_a_caller_that_gives_up_leaves_the_append_alone() -> None:
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        cluster.is_cutting = False
+        node = cluster.member(1).node
+        given_up = node.append(STREAM, batch(b"a"), 1)
+        given_up.cancel()
+        cluster.is_cutting = True
+        assert (await node.append(STREAM, batch(b"b"), 1)).glsn == 2
+
+
+@scene
+async def test_appends_beyond_the_bound_are_refused_for_a_while() -> None:
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        node = cluster.member(1).node
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tidelog.runtime.storage_node.appends.NODE_APPENDS_MAX", 2)
+            waits = [node.append(STREAM, batch(b"a"), 1) for _ in range(2)]
+            with pytest.raises(Busy):
+                node.append(STREAM, batch(b"a"), 1)
+            await asyncio.gather(*waits)
+            await node.append(STREAM, batch(b"a"), 1)
+
+
+@scene
+async def test_a_sealed_stream_takes_no_appends() -> None:
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        order = cluster.machine.order.stream(STREAM)
+        cluster.apply(
+            UpdateStream(
+                STREAM,
+                order.revision,
+                order.term,
+                order.ensemble,
+                order.leader,
+                StreamStatus.SEALED,
+                b"",
+            )
+        )
+        cluster.tell_view()
+        await asyncio.sleep(0)
+        await cluster.until(lambda: cluster.member(1).node.leader_of(STREAM) == 1)
+        with pytest.raises(Sealed):
+            cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+
+
+@scene
+async def test_a_full_disk_refuses_appends_and_goes_on_when_there_is_room() -> None:
+    async with running(storage=ImageStorage) as cluster:
+        await cluster.elect(1, (2, 3))
+        member = cluster.member(1)
+        member.disk.error = DiskFull("no room")
+        taken = member.node.append(STREAM, batch(b"a"), 1)
+        await cluster.until(lambda: _is_refused(cluster.member(1).node, DiskFull))
+        assert not taken.done()
+        member.disk.error = None
+        assert (await taken).glsn == 1
+        await cluster.until(lambda: not _is_refused(cluster.member(1).node, DiskFull))
+        assert not member.failures
+
+
+@scene
+async def test_a_failed_sync_ends_the_node_and_is_told_once() -> None:
+    async with running(storage=ImageStorage) as cluster:
+        await cluster.elect(1, (2, 3))
+        member = cluster.member(1)
+        member.disk.error = StorageFailed("the sync failed")
+        waiting = member.node.append(STREAM, batch(b"a"), 1)
+        await cluster.until(lambda: bool(member.failures))
+        with pytest.raises(NotLeader):
+            member.node.append(STREAM, batch(b"b"), 1)
+        assert [type(error) for error in member.failures] == [StorageFailed]
+        assert not waiting.done(), "nobody may be told of a success"
+        await member.stop()
+        with pytest.raises(LeaderLost):
+            await waiting
+
+
+@scene
+async def test_what_queues_up_during_a_sync_is_the_next_group_of_all_streams() -> None:
+    async with running(streams=(STREAM, OTHER), storage=ImageStorage) as cluster:
+        for stream in (STREAM, OTHER):
+            await cluster.elect(1, (2, 3), stream)
+        member = cluster.member(1)
+        member.disk.gate.clear()
+        waits = [member.node.append(STREAM, batch(b"a"), 1, ack=Ack.STORED)]
+        await cluster.until(lambda: member.node.settled_end(STREAM) is None)
+        await asyncio.sleep(0.02)
+        for _ in range(5):
+            for stream in (STREAM, OTHER):
+                waits.append(member.node.append(stream, batch(b"b"), 1, ack=Ack.STORED))
+                await asyncio.sleep(0.001)
+        before = len(member.disk.groups)
+        member.disk.gate.set()
+        await asyncio.gather(*waits)
+        first, second = member.disk.groups[before : before + 2]
+        assert first <= 2, "the sync was under way"
+        assert second >= 10, "all that came meanwhile"
+
+
+@scene
+async def test_the_end_for_compare_and_set_is_known_only_when_all_is_ordered() -> None:
+    async with running() as cluster:
+        assert cluster.member(1).node.settled_end(STREAM) is None, "nobody leads"
+        await cluster.elect(1, (2, 3))
+        node = cluster.member(1).node
+        assert node.settled_end(STREAM) == 1
+        waiting = node.append(STREAM, batch(b"a", b"a", b"a"), 3)
+        assert node.settled_end(STREAM) is None
+        await waiting
+        assert node.settled_end(STREAM) == 4
+        assert cluster.member(2).node.settled_end(STREAM) is None, "it does not lead"
+        assert node.readable_end(TOPIC, [STREAM]) == 4
+
+
+def _is_refused(node: StorageNode, error: type[Exception]) -> bool:
+    try:
+        node.append(STREAM, batch(b"x"), 1, producer=99, sequence=1)
+    except error:
+        return True
+    return False
