@@ -118,9 +118,9 @@ def test_a_token_that_is_no_longer_known_is_refused_at_the_next_connection(
 
 
 async def drop_connections(served: Served) -> None:
-    for session in list(served.node._sessions):
+    for session in list(served.node._reception._sessions):
         session.connection.abort()
-    await until(lambda: not served.node._sessions, "all are gone")
+    await until(lambda: not served.node._reception._sessions, "all are gone")
 
 
 # --- nobody sees them ----------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tests.server.raw import (
     socket_path,
 )
 from tidelog.formats.batch import encode_puts, encode_values
+from tidelog.formats.message_fields import WireReceipt
 from tidelog.formats.messages import (
     AddStreams,
     AppendBatches,
@@ -54,7 +55,6 @@ from tidelog.formats.messages import (
     TopicFigures,
     TopicNames,
     Trim,
-    WireReceipt,
 )
 from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
 from tidelog.limits import VALUE_BYTES_MAX

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -19,13 +20,16 @@ from tidelog.embedded.commits import LoopCommits
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.log import DEFAULT_TOPIC, Log, open_log
 from tidelog.embedded.options import Options
+from tidelog.embedded.reader import read_some
 from tidelog.embedded.topic import Topic
 from tidelog.errors import LogClosed
 from tidelog.formats.entry import Entry, Kind
+from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.appends import Append, AppendOptions, Appends, Part
 from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
-from tidelog.interface.positions import Position, Published
+from tidelog.interface.positions import NamedPosition, Position, Published
 from tidelog.interface.records import Receipt, Record
+from tidelog.interface.routing import chosen_stream
 from tidelog.limits import MIB
 
 if TYPE_CHECKING:
@@ -43,7 +47,11 @@ class AsyncTopic:
         self._topic = topic
         self._engine = engine
         self._commits = commits
-        self._appends = Appends(lambda: engine.node.topics[topic.topic_id])
+        self._appends = Appends(lambda: self._manifest)
+
+    @property
+    def _manifest(self) -> TopicManifest:
+        return self._engine.node.topics[self._topic.topic_id]
 
     @property
     def name(self) -> str:
@@ -172,24 +180,42 @@ class AsyncTopic:
         self, from_glsn: int | None = None, *, timeout: float | None = None
     ) -> AsyncGenerator[Record, None]:
         """Records from ``from_glsn`` on, waiting for new ones; see ``Topic.subscribe``."""
+        async for record in self._follow(from_glsn, timeout, None):
+            yield record
+
+    async def subscribe_to(
+        self, stream: int, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> AsyncGenerator[Record, None]:
+        """The records of one log stream, waiting for new ones; see ``Topic.subscribe_to``."""
+        chosen_stream(self._manifest, stream, b"")
+        async for record in self._follow(from_glsn, timeout, stream):
+            yield record
+
+    async def _follow(
+        self, from_glsn: int | None, timeout: float | None, stream: int | None
+    ) -> AsyncGenerator[Record, None]:
         position = self.high_watermark + 1 if from_glsn is None else from_glsn
         changed = asyncio.Event()
         loop = asyncio.get_running_loop()
+        since = loop.time()
         stop = self._engine.listen(lambda: _set_soon(loop, changed))
         try:
             while not self._engine.closed:
                 changed.clear()
                 end = self.high_watermark + 1
                 if position < end:
+                    read = partial(read_some, self._engine, self._manifest, position, end, stream)
                     try:
-                        async for record in self.read(position, end):
+                        async for record in _pages(await asyncio.to_thread(read)):
                             yield record
+                            since = loop.time()
                     except LogClosed:
                         return
                     position = end
                     continue
+                left = None if timeout is None else max(since + timeout - loop.time(), 0.0)
                 try:
-                    await asyncio.wait_for(changed.wait(), timeout)
+                    await asyncio.wait_for(changed.wait(), left)
                 except TimeoutError:
                     return
         finally:
@@ -212,6 +238,12 @@ class AsyncTopic:
 
     async def find_time(self, timestamp_us: int) -> Position:
         return await asyncio.to_thread(self._topic.find_time, timestamp_us)
+
+    async def position_of(self, name: str) -> NamedPosition:
+        return await asyncio.to_thread(self._topic.position_of, name)
+
+    async def store_position(self, name: str, glsn: int, *, expected: int) -> NamedPosition:
+        return await asyncio.to_thread(self._topic.store_position, name, glsn, expected=expected)
 
     async def stage(self, parts: Sequence[Part]) -> int:
         return await asyncio.to_thread(self._topic.stage, parts)
@@ -252,10 +284,12 @@ class AsyncLog(AsyncTopic):
         self._log = log
 
     async def create_topic(
-        self, name: str, *, streams: int = 1, versions: str = "log"
+        self, name: str, *, streams: int = 1, versions: str = "log", replicas: int = 0
     ) -> AsyncTopic:
         topic = await _thread(
-            lambda: self._log.create_topic(name, streams=streams, versions=versions)
+            lambda: self._log.create_topic(
+                name, streams=streams, versions=versions, replicas=replicas
+            )
         )
         return AsyncTopic(topic, self._engine, self._commits)
 

@@ -26,7 +26,7 @@ from tidelog.embedded.requests import (
     BoundaryRequest,
     TrimRequest,
 )
-from tidelog.errors import Busy, LogError, OutOfRange, StaleWrite
+from tidelog.errors import Busy, LogError, OutOfOrder, OutOfRange, StaleWrite
 from tidelog.formats.batch import seal_batch
 from tidelog.formats.wal_payloads import Trim
 from tidelog.interface.appends import Append, Part
@@ -160,6 +160,9 @@ class Committer:
         if producer:
             # All parts are looked up before any is placed: a conflict refuses the whole append.
             known = [self._find_duplicate(part, append) for part in parts]
+            for part, answer in zip(parts, known, strict=True):
+                if answer is None:
+                    self._check_turn(group, part, append)
             placed = [
                 answer or self._place(group, part, append)
                 for part, answer in zip(parts, known, strict=True)
@@ -186,6 +189,17 @@ class Committer:
         if known is None:
             return None
         return _Answer(part.stream, known.llsn_begin, known.count, duplicate=True)
+
+    def _check_turn(self, group: _Group, part: Part, append: Append) -> None:
+        """OutOfOrder if what the producer sent right before this has not arrived."""
+        producer, after = append.producer, append.after
+        if after <= group.sequences.get((part.stream, producer), 0):
+            return
+        if self._node.streams[part.stream].producers.is_new(producer, after):
+            raise OutOfOrder(
+                f"append {after} of producer {producer} has not arrived: send it before "
+                f"{append.sequence}"
+            )
 
     def _place(self, group: _Group, part: Part, append: Append) -> _Answer:
         store = self._node.streams[part.stream]

@@ -27,6 +27,11 @@ class CutEnds:
         """``end`` is where the topic ends now, which is where its last cut ended."""
         self._ends = array("Q", [end])
 
+    @property
+    def last(self) -> int:
+        """The end that was added last."""
+        return self._ends[-1]
+
     def add(self, end: int) -> None:
         check(end > self._ends[-1], "C1: cut ends ascend")
         self._ends.append(end)

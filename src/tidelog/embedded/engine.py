@@ -70,6 +70,8 @@ class Engine:
         self._listeners: dict[int, Callable[[], None]] = {}
         self._closing = threading.Lock()
         self._closed = False
+        self.storing_position = threading.Lock()
+        """Held by who stores a named position."""
         self.staging = Staging(self)
         try:
             self.staging.recover()
@@ -125,6 +127,10 @@ class Engine:
         """The last GLSN of a topic that is durable; 0 before the first."""
         return self._committer.high_watermarks.get(topic, 0)
 
+    def first_available(self, topic: TopicManifest) -> int:
+        """The first GLSN of a topic that was not trimmed."""
+        return max(self.node.streams[stream].trim_glsn_end for stream in topic.streams)
+
     def cut_ends(self, topic: int) -> CutEnds:
         """Where the latest cuts of a topic ended."""
         return self._committer.cut_ends.get(topic) or CutEnds(1)
@@ -173,7 +179,7 @@ class Engine:
     def create_topic(self, name: str, *, streams: int, versions: str) -> TopicManifest:
         if name.startswith(INTERNAL_PREFIX):
             raise BadOption(f"names that begin with {INTERNAL_PREFIX!r} are internal: not {name!r}")
-        _check_topic(name, streams, versions)
+        check_topic(name, streams, versions)
         self.submit(AdminRequest(lambda: self._create_topic(name, streams, versions)))
         return self.find_topic(name)
 
@@ -195,7 +201,7 @@ class Engine:
         known = self.find_topic(name)
         if count < 1:
             raise BadOption(f"at least one log stream is added, not {count}")
-        _check_topic(name, len(known.streams) + count, known.versions)
+        check_topic(name, len(known.streams) + count, known.versions)
         self._check_room(count)
         topic = self.node.add_streams(known.topic, count)
         added = _new_streams(topic.streams[len(known.streams) :])
@@ -278,7 +284,8 @@ def _new_streams(numbers: Sequence[int]) -> tuple[NewStream, ...]:
     return tuple([NewStream(StreamId(number), (THIS_NODE,)) for number in numbers])
 
 
-def _check_topic(name: str, streams: int, versions: str) -> None:
+def check_topic(name: str, streams: int, versions: str) -> None:
+    """BadOption unless there may be such a topic."""
     if not name or len(name) > TOPIC_NAME_CHARS_MAX or not name.isprintable():
         raise BadOption(
             f"a topic's name has 1 to {TOPIC_NAME_CHARS_MAX} printable characters, not {name!r}"

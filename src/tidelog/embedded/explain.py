@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from tidelog.core.compaction.explain import KeyRow, StorageDelete, explain_rows
-from tidelog.embedded.engine import Engine
+from tidelog.embedded.readable import ReadableLog
 from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.routing import stream_of_key
 from tidelog.storage.key_history import all_writes, storage_deletes
 
 
-def explain_key(engine: Engine, topic: TopicManifest, key: bytes, storage_id: int) -> list[str]:
+def explain_key(
+    engine: ReadableLog, topic: TopicManifest, key: bytes, storage_id: int
+) -> list[str]:
     """One sentence for each write of the key that is physically there, oldest first."""
     store = engine.node.streams[stream_of_key(topic, key)]
     hashed = hash_key(storage_id, key, engine.node.manifest.hash_seed)

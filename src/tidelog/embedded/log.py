@@ -11,7 +11,7 @@ from tidelog.embedded.engine import Engine
 from tidelog.embedded.options import Options
 from tidelog.embedded.stats import log_stats
 from tidelog.embedded.topic import Topic
-from tidelog.errors import UnknownTopic
+from tidelog.errors import BadOption, UnknownTopic
 from tidelog.interface.figures import LogStats
 from tidelog.storage.os_vfs import OsVfs
 from tidelog.storage.scrub import Finding, scrub
@@ -34,8 +34,14 @@ class Log(Topic):
         super().__init__(engine, topic)
         self.engine = engine
 
-    def create_topic(self, name: str, *, streams: int = 1, versions: str = "log") -> Topic:
-        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version."""
+    def create_topic(
+        self, name: str, *, streams: int = 1, versions: str = "log", replicas: int = 0
+    ) -> Topic:
+        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version.
+
+        ``replicas``: of each log stream, in a cluster; a log by itself has one.
+        """
+        check_replicas(replicas)
         self._engine.create_topic(name, streams=streams, versions=versions)
         return Topic(self._engine, name)
 
@@ -103,3 +109,9 @@ def open_log(
     except BaseException:
         engine.close()
         raise
+
+
+def check_replicas(replicas: int) -> None:
+    """BadOption if a log that is on one node is asked for more."""
+    if replicas not in (0, 1):
+        raise BadOption(f"a log by itself has one replica of each log stream, not {replicas}")

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from heapq import merge
 from operator import itemgetter
 from time import monotonic
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidelog.embedded.page_filling import PageFilling, StreamPiece
-from tidelog.embedded.reader import first_available
 from tidelog.errors import BadEntry, OutOfRange, Trimmed, UnknownStream
 from tidelog.formats.batch_slice import BatchSlice
 from tidelog.formats.entry import Kind
@@ -28,8 +27,10 @@ from tidelog.limits import PAGE_BYTES
 from tidelog.storage.stream_store import StreamStore
 
 if TYPE_CHECKING:
-    from tidelog.embedded.engine import Engine
+    from tidelog.embedded.readable import ReadableLog
 
+_FIND_SECONDS: Final = 10.0
+"""How long a key is looked for again that compaction takes away between two looks."""
 _Walk: TypeAlias = Generator[tuple[int, int, BatchSlice], None, None]
 """(first GLSN, log stream, piece), ascending."""
 
@@ -46,7 +47,7 @@ class EnginePage:
 
 
 def read_page(
-    engine: Engine,
+    engine: ReadableLog,
     topic: TopicManifest,
     begin: int,
     end: int = 0,
@@ -58,7 +59,7 @@ def read_page(
     ``bytes_max`` (0: ``PAGE_BYTES``) bounds what the pieces have together, unless a batch has more.
     """
     engine.check_open()
-    stores = [engine.node.streams[stream] for stream in _chosen(topic, streams)]
+    stores = [engine.node.streams[stream] for stream in chosen_streams(topic, streams)]
     high = engine.high_watermark(topic.topic)
     check_available(engine, topic, begin)
     if begin > high + 1:
@@ -66,14 +67,14 @@ def read_page(
     end = min(end, high + 1) if end else high + 1
     pieces: list[StreamPiece] = []
     if begin < end:
-        pieces, end = _take_pieces(stores, begin, end, bytes_max or PAGE_BYTES)
+        pieces, end = take_pieces(stores, begin, end, bytes_max or PAGE_BYTES)
     # Looked at again: what was trimmed meanwhile may be missing from the pieces (P1).
     available = check_available(engine, topic, begin)
     return EnginePage(pieces, begin, max(begin, end), available, high)
 
 
 def read_pages(
-    engine: Engine,
+    engine: ReadableLog,
     topic: TopicManifest,
     begin: int,
     end: int,
@@ -92,7 +93,7 @@ def read_pages(
 
 
 def find_piece(
-    engine: Engine, topic: TopicManifest, key: bytes, storage_id: int
+    engine: ReadableLog, topic: TopicManifest, key: bytes, storage_id: int
 ) -> StreamPiece | None:
     """The newest entry of a key, as a slice of its batch; None if there is none or it is gone."""
     if not key:
@@ -100,7 +101,7 @@ def find_piece(
     engine.check_open()
     store = engine.node.streams[stream_of_key(topic, key)]
     hashed = hash_key(storage_id, key, engine.node.manifest.hash_seed)
-    deadline = monotonic() + engine.options.append_timeout_seconds
+    deadline = monotonic() + _FIND_SECONDS
     while True:
         found = store.find_key(storage_id, key, hashed)
         if found is None or found.kind is not Kind.PUT:
@@ -113,11 +114,11 @@ def find_piece(
             return None
 
 
-def check_available(engine: Engine, topic: TopicManifest, begin: int) -> int:
+def check_available(engine: ReadableLog, topic: TopicManifest, begin: int) -> int:
     """The first available GLSN; raises if ``begin`` lies before it."""
     if begin < 1:
         raise OutOfRange(f"GLSNs start at 1, not {begin}")
-    available = first_available(engine, topic)
+    available = engine.first_available(topic)
     if begin < available:
         raise Trimmed(
             f"GLSN {begin} of topic {topic.name!r} was trimmed; the first available is {available}",
@@ -126,7 +127,7 @@ def check_available(engine: Engine, topic: TopicManifest, begin: int) -> int:
     return available
 
 
-def _chosen(topic: TopicManifest, streams: Sequence[int]) -> Sequence[int]:
+def chosen_streams(topic: TopicManifest, streams: Sequence[int]) -> Sequence[int]:
     if not streams:
         return topic.streams
     unknown = sorted(set(streams).difference(topic.streams))
@@ -137,12 +138,20 @@ def _chosen(topic: TopicManifest, streams: Sequence[int]) -> Sequence[int]:
     return sorted(set(streams))
 
 
-def _take_pieces(
-    stores: Sequence[StreamStore], begin: int, end: int, bytes_max: int
+def take_pieces(
+    stores: Sequence[StreamStore],
+    begin: int,
+    end: int,
+    bytes_max: int,
+    fetched: Sequence[Sequence[StreamPiece]] = (),
 ) -> tuple[list[StreamPiece], int]:
-    """The first pieces of ``[begin, end)`` that fill a page, and where the page ends."""
+    """The first pieces of ``[begin, end)`` that fill a page, and where the page ends.
+
+    ``fetched``: what other stores have of that range, each ascending and complete.
+    """
     filling = PageFilling(bytes_max)
     walks = [_walk(store, begin, end) for store in stores]
+    walks += [_walk_fetched(pieces, end) for pieces in fetched]
     try:
         for glsn, stream, piece in walks[0] if len(walks) == 1 else _merged(walks):
             if filling.is_full or not filling.may_end_at(glsn):
@@ -158,6 +167,14 @@ def _take_pieces(
 
 def _merged(walks: Sequence[_Walk]) -> Iterator[tuple[int, int, BatchSlice]]:
     return merge(*walks, key=itemgetter(0))
+
+
+def _walk_fetched(pieces: Sequence[StreamPiece], end: int) -> _Walk:
+    for stream, piece in pieces:
+        first = piece.runs.glsn_of(piece.batch.llsn_at(piece.begin))
+        if first >= end:
+            return
+        yield first, stream, piece
 
 
 def _walk(store: StreamStore, begin: int, end: int) -> _Walk:

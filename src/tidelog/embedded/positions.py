@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush, merge
 from typing import TYPE_CHECKING
 
 from tidelog.embedded.pages import check_available
-from tidelog.embedded.reader import first_available
 from tidelog.errors import BadOption, OutOfRange
 from tidelog.formats.batch import Batch, Column
 from tidelog.formats.batch_slice import BatchSlice
@@ -17,21 +16,28 @@ from tidelog.interface.positions import Position
 from tidelog.storage.stream_store import StreamStore
 
 if TYPE_CHECKING:
-    from tidelog.embedded.engine import Engine
+    from tidelog.embedded.readable import ReadableLog
 
 
-def position(engine: Engine, topic: TopicManifest) -> Position:
+def position(engine: ReadableLog, topic: TopicManifest) -> Position:
     """Where the topic ends now: the GLSN that comes next, with the first and the last one."""
     return _at(engine, topic, engine.high_watermark(topic.topic) + 1)
 
 
 def find_end(
-    engine: Engine, topic: TopicManifest, begin: int, *, records_max: int = 0, bytes_max: int = 0
+    engine: ReadableLog,
+    topic: TopicManifest,
+    begin: int,
+    *,
+    records_max: int = 0,
+    bytes_max: int = 0,
+    streams: Sequence[int] = (),
 ) -> Position:
     """Where to end a read from ``begin``: at the end of a cut, within the bounds (0: none).
 
     A cut that exceeds the bounds by itself is not split, so that a read always gets on.  Only of
     the latest cuts is it known where they ended: older history is split exactly at the bound.
+    ``bytes_max`` is about ``streams`` alone, if these are given.
     """
     engine.check_open()
     if records_max < 0 or bytes_max < 0:
@@ -44,35 +50,44 @@ def find_end(
     if records_max:
         bound = min(bound, begin + records_max)
     if bytes_max and begin < bound:
-        bound = _byte_bound(engine, topic, begin, bound, bytes_max)
+        bound = _byte_bound(engine, streams or topic.streams, begin, bound, bytes_max)
     if begin < bound < end:
         end = min(end, engine.cut_ends(topic.topic).round_down(begin, bound))
     return _at(engine, topic, end)
 
 
-def find_time(engine: Engine, topic: TopicManifest, timestamp_us: int) -> Position:
+def find_time(
+    engine: ReadableLog,
+    topic: TopicManifest,
+    timestamp_us: int,
+    *,
+    streams: Sequence[int] = (),
+) -> Position:
     """The first position from which on no entry is older than ``timestamp_us``.
 
-    Walks back from the end, a segment at a time, to the first entry that is older.
+    Of ``streams`` alone, if these are given.  Walks back from the end, a segment at a time, to
+    the first entry that is older.
     """
     engine.check_open()
     after = engine.high_watermark(topic.topic) + 1
-    begin = first_available(engine, topic)
+    begin = engine.first_available(topic)
     found = begin
-    for stream in topic.streams:
+    for stream in streams or topic.streams:
         last = _last_older(engine.node.streams[stream], found, after, timestamp_us)
         found = max(found, last + 1)
     return _at(engine, topic, min(found, after))
 
 
-def _at(engine: Engine, topic: TopicManifest, glsn: int) -> Position:
+def _at(engine: ReadableLog, topic: TopicManifest, glsn: int) -> Position:
     high = engine.high_watermark(topic.topic)
-    return Position(glsn, first_available(engine, topic), high)
+    return Position(glsn, engine.first_available(topic), high)
 
 
-def _byte_bound(engine: Engine, topic: TopicManifest, begin: int, end: int, bytes_max: int) -> int:
+def _byte_bound(
+    engine: ReadableLog, streams: Sequence[int], begin: int, end: int, bytes_max: int
+) -> int:
     """About where ``[begin, end)`` exceeds ``bytes_max``."""
-    stores = [engine.node.streams[stream] for stream in topic.streams]
+    stores = [engine.node.streams[stream] for stream in streams]
     sweep = _ByteSweep(begin, bytes_max)
     for first, stop, size in merge(*(_sizes(store, begin, end) for store in stores)):
         if sweep.advance(first):

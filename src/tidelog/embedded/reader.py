@@ -14,18 +14,13 @@ from tidelog.interface.records import Record, records_of
 from tidelog.storage.stream_store import StreamStore
 
 if TYPE_CHECKING:
-    from tidelog.embedded.engine import Engine
+    from tidelog.embedded.readable import ReadableLog
 
 
-def first_available(engine: Engine, topic: TopicManifest) -> int:
-    """The first GLSN of a topic that was not trimmed."""
-    return max(engine.node.streams[stream].trim_glsn_end for stream in topic.streams)
-
-
-def read_range(engine: Engine, topic: TopicManifest, begin: int, end: int) -> Iterator[Record]:
+def read_range(engine: ReadableLog, topic: TopicManifest, begin: int, end: int) -> Iterator[Record]:
     """The records in ``[begin, end)``; both must be positions that the topic has reached."""
     engine.check_open()
-    available = first_available(engine, topic)
+    available = engine.first_available(topic)
     if begin < available:
         raise Trimmed(
             f"GLSN {begin} of topic {topic.name!r} was trimmed; the first available is {available}",
@@ -40,6 +35,16 @@ def read_range(engine: Engine, topic: TopicManifest, begin: int, end: int) -> It
     if len(stores) == 1:
         return _scan(stores[0], begin, end)
     return merge(*(_scan(store, begin, end) for store in stores), key=attrgetter("glsn"))
+
+
+def read_some(
+    engine: ReadableLog, topic: TopicManifest, begin: int, end: int, stream: int | None
+) -> Iterator[Record]:
+    """The same of one log stream alone; None: of all."""
+    records = read_range(engine, topic, begin, end)
+    if stream is None or len(topic.streams) == 1:
+        return records
+    return _scan(engine.node.streams[stream], begin, end)
 
 
 def _scan(store: StreamStore, begin: int, end: int) -> Iterator[Record]:

@@ -8,14 +8,14 @@ is, and with it every delete that hides it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from tidelog.core.compaction.plan import RewriteBudget, RewriteCandidate, plan_rewrite
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.requests import AppendRequest
 from tidelog.errors import BadOption
-from tidelog.formats.batch import encode_entries
+from tidelog.formats.batch import BatchBody, encode_entries
 from tidelog.formats.batch_slice import BatchSlice
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.key_rows import hash_key
@@ -44,6 +44,17 @@ def rewrite_oldest(engine: Engine, topic: TopicManifest, entries_max: int) -> in
 def _rewrite_stream(
     engine: Engine, topic: TopicManifest, store: StreamStore, entries_max: int
 ) -> int:
+    chosen = worth_copying(store, entries_max, _is_newest)
+    if chosen:
+        parts = [Part(store.stream, encode_copies(chosen), copied_llsn=chosen[0].llsn)]
+        engine.submit(AppendRequest(Append(topic.name, parts)))
+    return len(chosen)
+
+
+def worth_copying(
+    store: StreamStore, entries_max: int, is_newest: Callable[[StreamStore, Record], bool]
+) -> list[Record]:
+    """The oldest live PUTs at or below the GC boundary, as many as fit into a batch."""
     budget = RewriteBudget(
         ranges_max=1,
         entries_max=min(entries_max, BATCH_ENTRIES_MAX),
@@ -52,22 +63,24 @@ def _rewrite_stream(
     records: dict[int, Record] = {}
 
     def candidates() -> Iterator[RewriteCandidate]:
-        for record in _oldest_puts(store):
+        for record in _oldest_puts(store, is_newest):
             records[record.llsn] = record
             size = len(record.key) + len(record.value) + 8 * len(record.blobs) + _ENTRY_BYTES
             yield RewriteCandidate(Llsn(record.llsn), size)
 
     # Asked for by hand: worth it whatever the number of live ranges is.
     chosen = plan_rewrite(candidates(), budget.ranges_max + 1, budget)
-    if not chosen:
-        return 0
-    body = encode_entries([_copy(records[llsn]) for llsn in chosen], rewritten=True)
-    parts = [Part(store.stream, body, copied_llsn=chosen[0])]
-    engine.submit(AppendRequest(Append(topic.name, parts)))
-    return len(chosen)
+    return [records[llsn] for llsn in chosen]
 
 
-def _oldest_puts(store: StreamStore) -> Iterator[Record]:
+def encode_copies(records: Sequence[Record]) -> BatchBody:
+    """A batch of copies, which carry the write versions of their originals."""
+    return encode_entries([_copy(record) for record in records], rewritten=True)
+
+
+def _oldest_puts(
+    store: StreamStore, is_newest: Callable[[StreamStore, Record], bool]
+) -> Iterator[Record]:
     """Live PUTs at or below the GC boundary, oldest first."""
     snapshot = store.snapshot
     boundary = store.current_boundary()
@@ -80,7 +93,7 @@ def _oldest_puts(store: StreamStore) -> Iterator[Record]:
             for record in records_of(store.stream, one):
                 if record.kind is not Kind.PUT or record.write_version > boundary:
                     continue
-                if _is_newest(store, record):
+                if is_newest(store, record):
                     yield record
 
 
@@ -90,8 +103,11 @@ def _is_newest(store: StreamStore, record: Record) -> bool:
     A copy of an older write would stand behind the newer one, and come to light when a trim
     takes that.  Explicit versions at or below the boundary cannot have been passed since.
     """
-    if not store.log_versions:
-        return True
+    return not store.log_versions or is_greatest(store, record)
+
+
+def is_greatest(store: StreamStore, record: Record) -> bool:
+    """Whether no other write of the key counts, whatever its version and place."""
     hashed = hash_key(record.storage_id, record.key, store.place.hash_seed)
     found = store.find_key(record.storage_id, record.key, hashed)
     return found is not None and found.llsn == record.llsn

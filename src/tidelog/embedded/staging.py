@@ -28,7 +28,6 @@ import msgspec
 
 from tidelog.embedded.pages import find_piece
 from tidelog.embedded.positions import find_time
-from tidelog.embedded.reader import first_available
 from tidelog.embedded.requests import AppendRequest, TrimRequest
 from tidelog.errors import (
     BadOption,
@@ -115,7 +114,7 @@ class Staging:
 
     def draft(self, topic: TopicManifest, parts: Sequence[Part]) -> StageDraft:
         """The append that stages the parts: the GLSN of its receipt is the number of the stage."""
-        _check_parts(topic, parts)
+        check_parts(topic, parts)
         pieces = staged_pieces(topic.topic, [(part.stream, part.body) for part in parts])
         size = sum(map(len, pieces))
         if size > VALUE_BYTES_MAX:
@@ -162,7 +161,7 @@ class Staging:
 
         A writer's batch numbers ascend; one at or below its last one counts as done.
         """
-        _check_publish(writer, batch, stages)
+        check_publish(writer, batch, stages)
         key = _key_of(topic, writer)
         with self._publishing():
             known = self._publication(key)
@@ -287,7 +286,7 @@ class Staging:
             llsn = store.llsn_at_or_after(stage)
             if llsn >= store.trim_llsn_end and store.glsn_of(llsn) == stage:
                 return llsn
-        raise _expired(stage)
+        raise expired(stage)
 
     def _facts_of(self, stage: int) -> StageFacts:
         known = self._facts.get(stage)
@@ -303,7 +302,7 @@ class Staging:
                 Part(stream, body, smallest_version(body))
                 for stream, body in zip(header.streams, bodies, strict=True)
             ]
-        raise _expired(stage)
+        raise expired(stage)
 
     # -- what is known ------------------------------------------------------------------------
 
@@ -328,7 +327,7 @@ class Staging:
     def _forget(self, stages: Sequence[int]) -> None:
         """Trim the stages that nobody needs, as far as no other lies before them."""
         topic = self._engine.internal_topic(STAGE_TOPIC)
-        begin = first_available(self._engine, topic)
+        begin = self._engine.first_available(topic)
         high = self._engine.high_watermark(topic.topic)
         self._done.update(stage for stage in stages if begin <= stage <= high)
         for stage in stages:
@@ -339,7 +338,7 @@ class Staging:
         self._trim(topic, end)
 
     def _trim(self, topic: TopicManifest, end: int) -> None:
-        if end <= first_available(self._engine, topic):
+        if end <= self._engine.first_available(topic):
             return
         self._engine.submit(TrimRequest(topic.topic, end))
         self._done = {stage for stage in self._done if stage >= end}
@@ -359,7 +358,7 @@ def _facts_of(topic: int, parts: Sequence[Part]) -> StageFacts:
     )
 
 
-def _expired(stage: int) -> StageExpired:
+def expired(stage: int) -> StageExpired:
     return StageExpired(
         f"stage {stage} is not there any more: it was published, discarded or too old; "
         "stage the batches again"
@@ -370,7 +369,7 @@ def _key_of(topic: TopicManifest, writer: str) -> bytes:
     return b"%s %d %s" % (_WRITER_KEY, topic.topic, writer.encode())
 
 
-def _check_publish(writer: str, batch: int, stages: Sequence[int]) -> None:
+def check_publish(writer: str, batch: int, stages: Sequence[int]) -> None:
     if not 1 <= len(writer) <= _WRITER_CHARS_MAX:
         raise BadOption(f"a writer's name has 1 to {_WRITER_CHARS_MAX} characters")
     if not 0 <= batch < 1 << 63:
@@ -379,7 +378,7 @@ def _check_publish(writer: str, batch: int, stages: Sequence[int]) -> None:
         raise BadOption(f"a publication has at most {STAGES_MAX} stages, and each but once")
 
 
-def _check_parts(topic: TopicManifest, parts: Sequence[Part]) -> None:
+def check_parts(topic: TopicManifest, parts: Sequence[Part]) -> None:
     if not parts:
         raise BadOption("there is nothing to stage: give at least one part")
     for part in parts:

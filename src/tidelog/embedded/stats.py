@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidelog.core.compaction.plan import plan_major, plan_minor
-from tidelog.embedded.engine import Engine
+from tidelog.embedded.readable import KeptLog
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.figures import LogStats, StreamStats, TopicStats
 from tidelog.storage.compaction import segment_facts, settled_index
@@ -11,20 +11,20 @@ from tidelog.storage.node_store import WAL_DIRECTORY
 from tidelog.storage.vfs import FileKind, Vfs
 
 
-def topic_stats(engine: Engine, topic: TopicManifest) -> TopicStats:
-    streams = tuple(_stream_stats(engine, stream) for stream in topic.streams)
-    first = max(engine.node.streams[stream].trim_glsn_end for stream in topic.streams)
+def topic_stats(engine: KeptLog, topic: TopicManifest) -> TopicStats:
+    here = engine.node.streams
+    streams = tuple(_stream_stats(engine, stream) for stream in topic.streams if stream in here)
     return TopicStats(
         topic=topic.name,
         versions=topic.versions,
         key_streams=topic.key_streams,
         high_watermark=engine.high_watermark(topic.topic),
-        first_available=first,
+        first_available=engine.first_available(topic),
         streams=streams,
     )
 
 
-def _stream_stats(engine: Engine, stream: int) -> StreamStats:
+def _stream_stats(engine: KeptLog, stream: int) -> StreamStats:
     store = engine.node.streams[stream]
     facts, settled = segment_facts(store), settled_index(store)
     doomed = set(plan_minor(facts, settled))
@@ -61,7 +61,7 @@ def _stream_stats(engine: Engine, stream: int) -> StreamStats:
     )
 
 
-def log_stats(engine: Engine) -> LogStats:
+def log_stats(engine: KeptLog) -> LogStats:
     node, upkeep = engine.node, engine.maintenance
     counters = upkeep.counters
     return LogStats(

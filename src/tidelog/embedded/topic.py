@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Unpack
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Unpack
 from tidelog.embedded.appender import Appender
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.explain import explain_key
+from tidelog.embedded.named_positions import position_of, store_position
 from tidelog.embedded.pages import read_pages
 from tidelog.embedded.positions import find_end, find_time, position
-from tidelog.embedded.reader import first_available, read_one, read_range
+from tidelog.embedded.reader import read_one, read_range, read_some
 from tidelog.embedded.requests import AppendRequest, BoundaryRequest, TrimRequest
 from tidelog.embedded.rewrite import rewrite_oldest
 from tidelog.embedded.stats import topic_stats
@@ -22,9 +23,9 @@ from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.appends import Append, AppendOptions, Appends, Part
 from tidelog.interface.figures import CompactionResult, TopicStats
-from tidelog.interface.positions import Position, Published
+from tidelog.interface.positions import NamedPosition, Position, Published
 from tidelog.interface.records import Receipt, Record
-from tidelog.interface.routing import stream_of_key
+from tidelog.interface.routing import chosen_stream, stream_of_key
 from tidelog.limits import MIB, WRITE_VERSION_END
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Topic:
     @property
     def first_available(self) -> int:
         """The first GLSN that was not trimmed."""
-        return first_available(self._engine, self._manifest)
+        return self._engine.first_available(self._manifest)
 
     # -- appending ----------------------------------------------------------------------------
 
@@ -205,19 +206,39 @@ class Topic:
 
         Ends when nothing new came for ``timeout`` seconds, or when the log is closed.
         """
+        return self._follow(from_glsn, timeout, None)
+
+    def subscribe_to(
+        self, stream: int, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> Iterator[Record]:
+        """The records of one log stream from ``from_glsn`` (default: what comes next) on.
+
+        Like ``subscribe``; ``timeout`` is for records of this log stream.
+        """
+        return self._follow(from_glsn, timeout, stream)
+
+    def _follow(
+        self, from_glsn: int | None, timeout: float | None, stream: int | None
+    ) -> Generator[Record, None, None]:
+        if stream is not None:
+            chosen_stream(self._manifest, stream, b"")
         position = self.high_watermark + 1 if from_glsn is None else from_glsn
         if position < 1:
             raise OutOfRange(f"GLSNs start at 1, not {position}")
+        since = monotonic()
         while True:
             end = self.high_watermark + 1
             if position < end:
                 try:
-                    yield from read_range(self._engine, self._manifest, position, end)
+                    for record in read_some(self._engine, self._manifest, position, end, stream):
+                        yield record
+                        since = monotonic()
                 except LogClosed:
                     return
                 position = end
                 continue
-            if not self._engine.wait_beyond(self.topic_id, position, timeout):
+            left = None if timeout is None else max(since + timeout - monotonic(), 0.0)
+            if not self._engine.wait_beyond(self.topic_id, position, left):
                 return
             if self._engine.closed:
                 return
@@ -263,6 +284,22 @@ class Topic:
     def find_time(self, timestamp_us: int) -> Position:
         """The first place from which on no entry is older than ``timestamp_us``."""
         return find_time(self._engine, self._manifest, timestamp_us)
+
+    def position_of(self, name: str) -> NamedPosition:
+        """The position that was stored under a name; its revision is 0 if there is none."""
+        return position_of(self._engine, self._manifest, name)
+
+    def store_position(self, name: str, glsn: int, *, expected: int) -> NamedPosition:
+        """Store a position under a name, for whoever goes on reading there.
+
+        ``expected`` is the revision that ``position_of`` or the last store told; if somebody
+        stored another one since, RevisionConflict.
+        """
+        if glsn < 1:
+            raise OutOfRange(f"GLSNs start at 1, not {glsn}")
+        if expected < 0:
+            raise BadOption(f"revisions start at 0, not at {expected}")
+        return store_position(self._engine, self._manifest, name, glsn, expected)
 
     # -- exactly once -------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from time import time_ns
-from typing import Final, TypedDict
+from typing import Final, Literal, TypedDict
 
 import msgspec
 
@@ -30,8 +30,8 @@ class AppendOptions(TypedDict, total=False):
     """Name of a producer: with ``sequence`` it makes a repeated append harmless."""
     sequence: int
     """The producer's number of this append; numbers grow from 1 on, gaps are allowed."""
-    ack: Ack
-    """What to wait for; an embedded log reaches both levels with one fsync."""
+    ack: Ack | Literal["stored", "propagated", "ordered"]
+    """What to wait for; a log on one node reaches all levels with one fsync."""
     timeout: float | None
     """Seconds to wait; the log's default if left out."""
 
@@ -54,13 +54,25 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     parts: Sequence[Part]
     producer: int = 0
     sequence: int = 0
+    after: int = 0
+    """The producer's append before this one, which must have arrived; 0: none."""
+    ack: Ack = Ack.ORDERED
+    """What to wait for."""
 
 
 class Appends:
-    """Makes the appends of one topic; ``manifest`` tells what the topic is like now."""
+    """Makes the appends of one topic; ``manifest`` tells what the topic is like now.
 
-    def __init__(self, manifest: Callable[[], TopicManifest]) -> None:
+    ``sealed`` tells of log streams that are left out when they take turns.
+    """
+
+    def __init__(
+        self,
+        manifest: Callable[[], TopicManifest],
+        sealed: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
         self._current = manifest
+        self._sealed = sealed
         self._turn = count()
 
     @property
@@ -136,7 +148,8 @@ class Appends:
         if sequence >= _SEQUENCE_END:
             raise BadOption(f"a producer's sequence has 63 bits, not {sequence}")
         number = producer_id(producer) if producer else 0
-        return Append(self._name, parts, producer=number, sequence=sequence)
+        ack = ack_of(options)
+        return Append(self._name, parts, producer=number, sequence=sequence, ack=ack)
 
     @property
     def _name(self) -> str:
@@ -154,7 +167,10 @@ class Appends:
         producer = options.get("producer", "")
         if producer:
             return topic.streams[producer_id(producer) % topic.key_streams]
-        return topic.streams[next(self._turn) % len(topic.streams)]
+        streams, sealed = topic.streams, self._sealed()
+        if sealed:
+            streams = tuple(one for one in streams if one not in sealed) or streams
+        return streams[next(self._turn) % len(streams)]
 
     def check_version(self, entry: Entry) -> None:
         """Raise unless the entry has a write version exactly if the topic wants one."""
@@ -166,6 +182,15 @@ class Appends:
                 )
         elif entry.write_version is None:
             raise BadEntry(f"topic {self._name!r} needs a write_version for every keyed write")
+
+
+def ack_of(options: AppendOptions) -> Ack:
+    """What an append waits for, which may be given by its name."""
+    try:
+        return Ack(options.get("ack", Ack.ORDERED))
+    except ValueError:
+        names = ", ".join(repr(ack.value) for ack in Ack)
+        raise BadOption(f"ack is {options.get('ack')!r}, but must be one of {names}") from None
 
 
 def _now_us() -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, Self, Unpack
 from tidelog.formats.entry import Entry
 from tidelog.interface.appends import AppendOptions, Part
 from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
-from tidelog.interface.positions import Position, Published
+from tidelog.interface.positions import NamedPosition, Position, Published
 from tidelog.interface.records import Receipt, Record
 
 if TYPE_CHECKING:
@@ -172,6 +172,11 @@ class AsyncTopicHandle(Protocol):
     ) -> AsyncIterator[Record]:
         """Records from ``from_glsn`` (default: what comes next) on, waiting for new ones."""
 
+    def subscribe_to(
+        self, stream: int, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> AsyncIterator[Record]:
+        """The records of one log stream from ``from_glsn`` on, waiting for new ones."""
+
     async def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
         """The newest record of a key; None if there is none or it was deleted."""
 
@@ -185,6 +190,12 @@ class AsyncTopicHandle(Protocol):
 
     async def find_time(self, timestamp_us: int) -> Position:
         """The first position from which on no entry is older than ``timestamp_us``."""
+
+    async def position_of(self, name: str) -> NamedPosition:
+        """The position that was stored under a name; its revision is 0 if there is none."""
+
+    async def store_position(self, name: str, glsn: int, *, expected: int) -> NamedPosition:
+        """Store a position under a name, if ``expected`` is the revision of what is there."""
 
     async def stage(self, parts: Sequence[Part]) -> int:
         """Keep batches until they are published; returns the number to publish them by."""
@@ -220,9 +231,12 @@ class AsyncLogHandle(AsyncTopicHandle, Protocol):
     """An open log: a handle for its first topic, and the way to the others."""
 
     async def create_topic(
-        self, name: str, *, streams: int = 1, versions: str = "log"
+        self, name: str, *, streams: int = 1, versions: str = "log", replicas: int = 0
     ) -> AsyncTopicHandle:
-        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version."""
+        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version.
+
+        ``replicas``: of each log stream, in a cluster; 0: as many as are usual there.
+        """
 
     async def add_streams(self, name: str, count: int) -> AsyncTopicHandle:
         """Give a topic more log streams; they take entries without keys."""

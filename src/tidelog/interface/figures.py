@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tidelog.interface.cluster_figures import ClusterStatus
+
+__all__ = ["ClusterStatus", "CompactionResult", "LogStats", "StreamStats", "TopicStats"]
+
 
 class StreamStats(msgspec.Struct, frozen=True):
     stream: int

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, Self, Unpack
 from tidelog.formats.entry import Entry
 from tidelog.interface.appends import AppendOptions, Part
 from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
-from tidelog.interface.positions import Position, Published
+from tidelog.interface.positions import NamedPosition, Position, Published
 from tidelog.interface.records import Receipt, Record
 
 if TYPE_CHECKING:
@@ -173,6 +173,11 @@ class TopicHandle(Protocol):
     ) -> Iterator[Record]:
         """Records from ``from_glsn`` (default: what comes next) on, waiting for new ones."""
 
+    def subscribe_to(
+        self, stream: int, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> Iterator[Record]:
+        """The records of one log stream from ``from_glsn`` on, waiting for new ones."""
+
     def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
         """The newest record of a key; None if there is none or it was deleted."""
 
@@ -186,6 +191,12 @@ class TopicHandle(Protocol):
 
     def find_time(self, timestamp_us: int) -> Position:
         """The first position from which on no entry is older than ``timestamp_us``."""
+
+    def position_of(self, name: str) -> NamedPosition:
+        """The position that was stored under a name; its revision is 0 if there is none."""
+
+    def store_position(self, name: str, glsn: int, *, expected: int) -> NamedPosition:
+        """Store a position under a name, if ``expected`` is the revision of what is there."""
 
     def stage(self, parts: Sequence[Part]) -> int:
         """Keep batches until they are published; returns the number to publish them by."""
@@ -220,8 +231,13 @@ class TopicHandle(Protocol):
 class LogHandle(TopicHandle, Protocol):
     """An open log: a handle for its first topic, and the way to the others."""
 
-    def create_topic(self, name: str, *, streams: int = 1, versions: str = "log") -> TopicHandle:
-        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version."""
+    def create_topic(
+        self, name: str, *, streams: int = 1, versions: str = "log", replicas: int = 0
+    ) -> TopicHandle:
+        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version.
+
+        ``replicas``: of each log stream, in a cluster; 0: as many as are usual there.
+        """
 
     def add_streams(self, name: str, count: int) -> TopicHandle:
         """Give a topic more log streams; they take entries without keys."""

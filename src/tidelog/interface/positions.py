@@ -5,6 +5,6 @@ They travel as they are, so the structs are those of the protocol.
 
 from __future__ import annotations
 
-from tidelog.formats.messages import Position, Published
+from tidelog.formats.messages import NamedPosition, Position, Published
 
-__all__ = ["Position", "Published"]
+__all__ = ["NamedPosition", "Position", "Published"]

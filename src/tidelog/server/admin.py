@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 import msgspec
 
-from tidelog.embedded.reader import first_available
+from tidelog.embedded.log import check_replicas
 from tidelog.embedded.stats import log_stats
 from tidelog.embedded.topic import Topic
 from tidelog.formats.manifest import TopicManifest
@@ -32,25 +31,11 @@ from tidelog.formats.messages import (
     TopicNames,
     Trim,
 )
-from tidelog.server.parts import NodeParts, Reply
-
-AdminMessage: TypeAlias = (
-    ListTopics
-    | Describe
-    | CreateTopic
-    | AddStreams
-    | Trim
-    | SetGcBoundary
-    | TakeSnapshot
-    | Compact
-    | Rewrite
-    | Explain
-    | TopicFigures
-    | LogFigures
-)
+from tidelog.server.backend import Reply, TopicMessage
+from tidelog.server.parts import NodeParts
 
 
-async def answer_admin(parts: NodeParts, message: AdminMessage, seconds: float) -> Reply:
+async def answer_admin(parts: NodeParts, message: TopicMessage, seconds: float) -> Reply:
     """Do what is asked for; ``seconds`` is how long the client waits."""
     match message:
         case ListTopics():
@@ -79,12 +64,13 @@ def describe(parts: NodeParts, topic: TopicManifest) -> TopicDescription:
         streams=topic.streams,
         key_streams=topic.key_streams,
         versions=topic.versions,
-        first_available=first_available(parts.engine, topic),
+        first_available=parts.engine.first_available(topic),
         high_watermark=parts.engine.high_watermark(topic.topic),
     )
 
 
 def _create(parts: NodeParts, message: CreateTopic) -> Callable[[], Answer]:
+    check_replicas(message.replicas)
     return lambda: describe(
         parts,
         parts.engine.create_topic(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
+from tidelog.errors import WrongState
+from tidelog.formats.admin_messages import AdminRequest
 from tidelog.formats.messages import (
     Discard,
     FindEnd,
     FindTime,
     Get,
+    GetPosition,
     Publish,
     ReadPage,
+    SetPosition,
     StageBatches,
 )
-from tidelog.server.admin import AdminMessage, answer_admin
-from tidelog.server.parts import NodeParts, Reply
+from tidelog.server.admin import answer_admin
+from tidelog.server.backend import Reply, WorkMessage
+from tidelog.server.named_positions import answer_get_position, answer_set_position
+from tidelog.server.parts import NodeParts
 from tidelog.server.reads import (
     answer_find_end,
     answer_find_time,
@@ -23,15 +27,13 @@ from tidelog.server.reads import (
 )
 from tidelog.server.stages import answer_discard, answer_publish, answer_stage
 
-WorkMessage: TypeAlias = (
-    ReadPage | Get | FindEnd | FindTime | StageBatches | Publish | Discard | AdminMessage
-)
-
 
 async def answer(
     parts: NodeParts, request: WorkMessage, attachment: memoryview, seconds: float
 ) -> Reply:
     """The answer to a request whose client waits for ``seconds``; LogError if it is refused."""
+    if isinstance(request, AdminRequest):
+        raise WrongState("this node serves a log by itself: it is of no cluster")
     match request:
         case ReadPage():
             return await answer_read_page(parts, request)
@@ -47,5 +49,9 @@ async def answer(
             return await answer_publish(parts, request)
         case Discard():
             return await answer_discard(parts, request)
+        case GetPosition():
+            return await answer_get_position(parts, request)
+        case SetPosition():
+            return await answer_set_position(parts, request)
         case _:
             return await answer_admin(parts, request, seconds)

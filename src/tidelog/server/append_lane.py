@@ -15,14 +15,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from tidelog.embedded.commits import Outcome
 from tidelog.errors import LogError
 from tidelog.formats.messages import AppendBatches
 from tidelog.interface.appends import Append
 from tidelog.limits import KIB
-from tidelog.server.appends import decode_append, wire_receipts
+from tidelog.server.appends import wire_receipts
+from tidelog.server.backend import Backend, Outcome, Reply
 from tidelog.server.in_flight import InFlight
-from tidelog.server.parts import NodeParts, Reply
 from tidelog.server.refusals import surprised
 
 _logger: Final = logging.getLogger(__name__)
@@ -36,12 +35,10 @@ class AppendLane:
 
     def __init__(
         self,
-        parts: NodeParts,
         answer: Callable[[InFlight, Reply], None],
         refuse: Callable[[InFlight, LogError], None],
         on_room: Callable[[], None],
     ) -> None:
-        self._parts = parts
         self._on_room = on_room
         self._answer = answer
         self._refuse = refuse
@@ -53,13 +50,22 @@ class AppendLane:
         self.bytes = 0
         """What has been received and not been queued."""
 
-    def add(self, flight: InFlight, message: AppendBatches, attachment: memoryview) -> None:
+    def add(
+        self,
+        backend: Backend,
+        flight: InFlight,
+        message: AppendBatches,
+        attachment: memoryview,
+    ) -> None:
         self.pending += 1
         self.bytes += len(attachment)
         if self._last is None and len(attachment) <= _INLINE_BYTES:
-            self._post(flight, len(attachment), partial(self._decode, message, attachment))
+            decode = partial(backend.check_append, message, attachment)
+            self._post(backend, flight, len(attachment), decode)
             return
-        task = self._loop.create_task(self._add_later(self._last, flight, message, attachment))
+        task = self._loop.create_task(
+            self._add_later(self._last, backend, flight, message, attachment)
+        )
         self._last = task
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
@@ -77,49 +83,51 @@ class AppendLane:
     async def _add_later(
         self,
         before: asyncio.Task[None] | None,
+        backend: Backend,
         flight: InFlight,
         message: AppendBatches,
         attachment: memoryview,
     ) -> None:
-        decode = partial(self._decode, message, attachment)
+        decode = partial(backend.check_append, message, attachment)
         if len(attachment) > _INLINE_BYTES:
             try:
-                append = await self._parts.readers.run(decode)
+                append = await backend.readers.run(decode)
             except Exception as error:
                 decode = partial(_raise, error)
             else:
                 decode = partial(_same, append)
         if before is not None:
             await asyncio.wait([before])
-        self._post(flight, len(attachment), decode)
+        self._post(backend, flight, len(attachment), decode)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if self._last is task:
             self._last = None
 
-    def _decode(self, message: AppendBatches, attachment: memoryview) -> Append:
-        return decode_append(self._parts.topic(message.topic), message, attachment)
-
-    def _post(self, flight: InFlight, size: int, decode: Callable[[], Append]) -> None:
+    def _post(
+        self, backend: Backend, flight: InFlight, size: int, decode: Callable[[], Append]
+    ) -> None:
         self.bytes -= size
         if not flight.is_open:
             self._end_one()  # Nobody waits for it: better not begin.
             return
         try:
             append = decode()
-            outcome = self._parts.commits.post(append)
+            outcome = backend.post_append(append, flight.seconds)
         except Exception as error:
             self._end_one()
             self._fail(flight, error)
             return
-        outcome.add_done_callback(partial(self._on_outcome, flight, size))
+        outcome.add_done_callback(partial(self._on_outcome, backend, append, flight, size))
 
     def _end_one(self) -> None:
         self.pending -= 1
         self._on_room()
 
-    def _on_outcome(self, flight: InFlight, size: int, outcome: Outcome) -> None:
+    def _on_outcome(
+        self, backend: Backend, append: Append, flight: InFlight, size: int, outcome: Outcome
+    ) -> None:
         self._end_one()
         error = outcome.exception()
         if error is not None:
@@ -127,8 +135,8 @@ class AppendLane:
             return
         receipts = outcome.result()
         entries = sum([0 if receipt.duplicate else receipt.count for receipt in receipts])
-        self._parts.counters.count_append(entries, size, self._loop.time() - flight.since)
-        self._answer(flight, Reply.of(wire_receipts(receipts)))
+        backend.counters.count_append(entries, size, self._loop.time() - flight.since)
+        self._answer(flight, Reply.of(wire_receipts(receipts, backend.leader_hint(append))))
 
     def _fail(self, flight: InFlight, error: BaseException) -> None:
         if not isinstance(error, LogError):

@@ -9,10 +9,11 @@ from tidelog.formats.batch import Batch, BatchBody, Column, decode_batch
 from tidelog.formats.batch_layout import HAS_KEYS, HAS_LLSNS, REWRITTEN
 from tidelog.formats.entry import Kind
 from tidelog.formats.manifest import TopicManifest
-from tidelog.formats.messages import AppendBatches, Receipts, WireReceipt
+from tidelog.formats.message_fields import WireReceipt
+from tidelog.formats.messages import AppendBatches, Receipts
 from tidelog.formats.staged import body_of, smallest_version
 from tidelog.interface.appends import Append, Part
-from tidelog.interface.records import Receipt
+from tidelog.interface.records import Ack, Receipt
 from tidelog.interface.routing import chosen_stream
 
 _VERSIONED: Final = frozenset({int(Kind.PUT), int(Kind.DELETE), int(Kind.DELETE_STORAGE)})
@@ -24,7 +25,14 @@ def decode_append(topic: TopicManifest, message: AppendBatches, attachment: memo
     if bool(message.producer) != bool(message.sequence):
         raise BadOption("a producer needs a number and a sequence from 1 on; give both or none")
     parts = decode_parts(topic, message.streams, attachment)
-    return Append(topic.name, parts, producer=message.producer, sequence=message.sequence)
+    return Append(
+        topic.name,
+        parts,
+        producer=message.producer,
+        sequence=message.sequence,
+        after=message.after,
+        ack=Ack(message.ack),
+    )
 
 
 def decode_parts(
@@ -51,14 +59,15 @@ def decode_parts(
     return parts
 
 
-def wire_receipts(receipts: tuple[Receipt, ...]) -> Receipts:
+def wire_receipts(receipts: tuple[Receipt, ...], leader: str = "") -> Receipts:
     return Receipts(
         tuple(
             [
                 WireReceipt(one.stream, one.glsn, one.llsn, one.count, one.duplicate)
                 for one in receipts
             ]
-        )
+        ),
+        leader,
     )
 
 

@@ -17,10 +17,10 @@ from tidelog.server.parts import NodeParts
 def render_metrics(parts: NodeParts) -> bytes:
     """All metrics as text; looks at files' indexes, so it belongs into a thread."""
     stats = log_stats(parts.engine)
-    return render(chain(_requests(parts.counters), _log(stats), _topics(stats)))
+    return render(chain(request_metrics(parts.counters), _log(stats), _topics(stats)))
 
 
-def _requests(counters: Counters) -> Iterator[Metric]:
+def request_metrics(counters: Counters) -> Iterator[Metric]:
     yield gauge("tidelog_open_connections", "Connections now.", counters.connections)
     yield gauge("tidelog_in_flight_requests", "Requests not answered yet.", counters.in_flight)
     total = counters.connections_total

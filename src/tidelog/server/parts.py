@@ -8,25 +8,11 @@ from dataclasses import dataclass, field
 from tidelog.embedded.commits import LoopCommits
 from tidelog.embedded.engine import INTERNAL_PREFIX, Engine
 from tidelog.errors import LogError, UnknownTopic
-from tidelog.formats.checksum import Buffer
 from tidelog.formats.manifest import TopicManifest
-from tidelog.formats.messages import Answer, encode_message
 from tidelog.net.security import ServerSecurity
 from tidelog.net.threads import WorkThreads
 from tidelog.server.counters import Counters
 from tidelog.server.tide import Tide
-
-
-@dataclass(slots=True)
-class Reply:
-    """An answer on its way: the encoded message and what is attached to it."""
-
-    message: bytes
-    attachments: list[Buffer] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, answer: Answer) -> Reply:
-        return cls(encode_message(answer))
 
 
 @dataclass(slots=True)

@@ -8,16 +8,17 @@ from tidelog.embedded.page_filling import StreamPiece, is_sent_whole
 from tidelog.embedded.pages import EnginePage, find_piece, read_page
 from tidelog.embedded.positions import find_end, find_time, position
 from tidelog.formats.checksum import Buffer
+from tidelog.formats.message_fields import PieceHeader
 from tidelog.formats.messages import (
     FindEnd,
     FindTime,
     Get,
     Page,
-    PieceHeader,
     ReadPage,
     encode_message,
 )
-from tidelog.server.parts import NodeParts, Reply
+from tidelog.server.backend import Reply
+from tidelog.server.parts import NodeParts
 
 _BUFFERS_MAX: Final = 64
 """More pieces than these are cheaper to copy here, in a thread, than to send one by one."""

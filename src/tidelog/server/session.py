@@ -22,7 +22,6 @@ from tidelog.errors import (
     LogClosed,
     LogError,
     StorageFailed,
-    WrongLog,
 )
 from tidelog.formats.messages import (
     AppendBatches,
@@ -40,36 +39,35 @@ from tidelog.formats.messages import (
 from tidelog.formats.wire import FrameHeader
 from tidelog.limits import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_REQUESTS_MAX
 from tidelog.net.connection import FrameConnection, Patience
-from tidelog.server.answers import WorkMessage, answer
 from tidelog.server.append_lane import AppendLane
+from tidelog.server.backend import Backend, Entrance, Reply, WorkMessage
 from tidelog.server.in_flight import InFlight, InFlightRequests
-from tidelog.server.parts import NodeParts, Reply
-from tidelog.server.reads import wait_for_entries
 from tidelog.server.refusals import refused, surprised
 
 _logger: Final = logging.getLogger(__name__)
 
 SERVER_NAME: Final = "tidelog"
-_PAGES_AT_ONCE: Final = 2
-"""Pages of one connection that are read or wait to be sent (S3)."""
 
 
 class Session:
     """Handles the frames of one connection; made when it is accepted."""
 
     def __init__(
-        self, parts: NodeParts, on_end: Callable[[Session], None], *, patience: Patience
+        self, entrance: Entrance, on_end: Callable[[Session], None], *, patience: Patience
     ) -> None:
-        self._parts = parts
+        self._entrance = entrance
+        self._counters = entrance.counters
+        self._backend: Backend | None = None
+        """Known once the client has said hello."""
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self.connection = FrameConnection(self, patience=patience)
-        self._greeted = False
         self._stopping = False
-        self._requests = InFlightRequests(parts.counters, self._on_deadline)
-        self._appends = AppendLane(parts, self._answer, self._refuse, self._go_on)
+        self._requests = InFlightRequests(self._counters, self._on_deadline)
+        self._appends = AppendLane(self._answer, self._refuse, self._go_on)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
+        self._pages = asyncio.Semaphore(0)
+        """Held by pages that are read or wait to be sent (S3)."""
         self._draining: asyncio.Task[None] | None = None
         """Waits until a peer that sends without reading reads (S3)."""
 
@@ -80,7 +78,7 @@ class Session:
 
     def turn_away(self, error: LogError) -> None:
         """Refuse the connection as a whole, with request number 0, and close it."""
-        self._parts.counters.refused[type(error).__name__] += 1
+        self._counters.refused[type(error).__name__] += 1
         self._send(0, Reply.of(refused(error)))
         self.connection.close()
 
@@ -101,10 +99,11 @@ class Session:
 
     def on_frame(self, header: FrameHeader, message: bytes, attachment: memoryview) -> None:
         request = decode_request(message)
-        if not self._greeted:
+        backend = self._backend
+        if backend is None:
             self._greet(header, request)
             return
-        self._parts.counters.requests[type(request).__name__] += 1
+        self._counters.requests[type(request).__name__] += 1
         if isinstance(request, Cancel):
             self._requests.give_up(request.request)
             return
@@ -114,13 +113,13 @@ class Session:
             return
         match request:
             case AppendBatches():
-                self._appends.add(flight, request, attachment)
+                self._appends.add(backend, flight, request, attachment)
             case Ping():
                 self._answer(flight, Reply.of(Done()))
             case Hello():
                 raise BadFrame("a second hello")
             case _:
-                flight.task = self._start(flight, request, attachment)
+                flight.task = self._start(backend, flight, request, attachment)
         if not self.connection.is_writable and self._draining is None:
             self._draining = self._loop.create_task(self._wait_for_reader())
         if self._is_busy:
@@ -140,24 +139,18 @@ class Session:
     def _greet(self, header: FrameHeader, request: Request) -> None:
         if not isinstance(request, Hello):
             raise BadFrame(f"a connection begins with a hello, not with {type(request).__name__}")
-        self._parts.security.check_token(request.token)
-        log_id = self._parts.engine.node.manifest.log_id
-        if request.log_id and request.log_id != log_id:
-            raise WrongLog(
-                f"this node serves log {log_id.hex()}, not {request.log_id.hex()}: "
-                "check the address"
-            )
-        self._greeted = True
+        self._backend = self._entrance.enter(request)
+        self._pages = asyncio.Semaphore(self._backend.pages_at_once)
         self.connection.open_up()
-        welcome = Welcome(log_id, SERVER_NAME, IN_FLIGHT_REQUESTS_MAX)
+        welcome = Welcome(self._entrance.log_id, SERVER_NAME, IN_FLIGHT_REQUESTS_MAX)
         self._send(header.request, Reply.of(welcome))
 
     # -- requests -----------------------------------------------------------------------------
 
     def _start(
-        self, flight: InFlight, request: WorkMessage, attachment: memoryview
+        self, backend: Backend, flight: InFlight, request: WorkMessage, attachment: memoryview
     ) -> asyncio.Task[None]:
-        task = self._loop.create_task(self._work(flight, request, attachment))
+        task = self._loop.create_task(self._work(backend, flight, request, attachment))
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
         return task
@@ -166,14 +159,16 @@ class Session:
         self._tasks.discard(task)
         self._go_on()
 
-    async def _work(self, flight: InFlight, request: WorkMessage, attachment: memoryview) -> None:
+    async def _work(
+        self, backend: Backend, flight: InFlight, request: WorkMessage, attachment: memoryview
+    ) -> None:
         try:
             if isinstance(request, ReadPage | FindEnd):
-                await wait_for_entries(self._parts, request, flight.seconds)
+                await backend.wait_for_entries(request, flight.seconds)
             if isinstance(request, ReadPage | Get):
-                await self._send_page(flight, request)
+                await self._send_page(backend, flight, request)
             else:
-                reply = await answer(self._parts, request, attachment, flight.seconds)
+                reply = await backend.answer(request, attachment, flight.seconds)
                 self._answer(flight, reply)
         except LogError as error:
             self._refuse(flight, error)
@@ -181,10 +176,10 @@ class Session:
             _logger.exception("a request failed: %s", type(request).__name__)
             self._refuse(flight, surprised(error))
 
-    async def _send_page(self, flight: InFlight, request: ReadPage | Get) -> None:
+    async def _send_page(self, backend: Backend, flight: InFlight, request: ReadPage | Get) -> None:
         async with self._pages:
-            reply = await answer(self._parts, request, memoryview(b""), flight.seconds)
-            self._parts.counters.count_page(sum(map(len, reply.attachments)))
+            reply = await backend.answer(request, memoryview(b""), flight.seconds)
+            self._counters.count_page(sum(map(len, reply.attachments)))
             self._answer(flight, reply)
             await self.connection.drain()
 
@@ -195,10 +190,10 @@ class Session:
 
     def _refuse(self, flight: InFlight, error: LogError) -> None:
         if self._requests.close(flight):
-            self._parts.counters.refused[type(error).__name__] += 1
+            self._counters.refused[type(error).__name__] += 1
             self._send(flight.number, Reply.of(refused(error)))
         if isinstance(error, StorageFailed):
-            self._parts.on_failure(error)
+            self._entrance.on_failure(error)
         self._go_on()
 
     def _on_deadline(self, flight: InFlight) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tidelog.formats.messages import Discard, Done, Publish, StageBatches, Staged
 from tidelog.server.appends import decode_parts
-from tidelog.server.parts import NodeParts, Reply
+from tidelog.server.backend import Reply
+from tidelog.server.parts import NodeParts
 
 
 async def answer_stage(
