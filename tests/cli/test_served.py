@@ -110,9 +110,9 @@ def test_a_stopped_node_leaves_a_sound_log(tmp_path: Path) -> None:
     assert run("tail", "-d", data).stdout.splitlines() == ["one", "two"]
 
 
-def test_up_tells_what_to_try(tmp_path: Path) -> None:
+def test_up_in_one_process_tells_what_to_try(tmp_path: Path) -> None:
     arguments = ("-d", tmp_path / "log", "--port", "0", "--http", "127.0.0.1:0")
-    with spawned("up", *arguments) as process:
+    with spawned("up", "--embedded", *arguments) as process:
         assert process.stdout is not None
         lines: list[bytes] = []
         while not (lines and b"Ctrl-C" in lines[-1]):

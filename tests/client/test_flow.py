@@ -18,16 +18,22 @@ from tidelog.client.lanes import Single
 from tidelog.client.link import Reply
 from tidelog.client.log import CLIENT
 from tidelog.client.pages import PageReader, records_in, slices_of
+from tidelog.client.pool import Pool
+from tidelog.client.run import attachments_of
 from tidelog.client.shipper import Shipper
-from tidelog.errors import DeadlineExceeded, Trimmed
+from tidelog.errors import DeadlineExceeded, OutOfOrder, Trimmed
+from tidelog.formats.batch import encode_values
 from tidelog.formats.messages import (
+    AppendBatches,
     Describe,
     FindEnd,
     Get,
     ReadPage,
+    Receipts,
     Request,
     TopicDescription,
 )
+from tidelog.interface.appends import Part
 from tidelog.interface.records import Receipt
 from tidelog.limits import IN_FLIGHT_REQUESTS_MAX
 from tidelog.net.endpoint import parse_endpoint
@@ -161,7 +167,7 @@ def test_what_comes_beyond_the_bound_waits_at_the_door_in_order(served: Node) ->
             reply = await channel.ask(DESCRIBE, seconds=WAIT_SECONDS)
             assert isinstance(reply.answer, TopicDescription)
             [stream] = reply.answer.streams
-            shipper = Shipper(channel, bytes_max=1_000)
+            shipper = Shipper(Pool(channel), bytes_max=1_000)
             loop = asyncio.get_running_loop()
             futures = [loop.create_future() for _ in range(200)]
             for number, future in enumerate(futures):
@@ -182,7 +188,7 @@ def test_a_ticket_at_the_door_has_its_deadline_too(served: Node) -> None:
         async def main() -> None:
             async with channel_to(proxy.url) as channel:
                 await channel.ask(DESCRIBE, seconds=WAIT_SECONDS)
-                shipper = Shipper(channel, bytes_max=1)
+                shipper = Shipper(Pool(channel), bytes_max=1)
                 proxy.swallow_answers = True
                 loop = asyncio.get_running_loop()
                 futures = [loop.create_future() for _ in range(3)]
@@ -197,16 +203,14 @@ def test_a_ticket_at_the_door_has_its_deadline_too(served: Node) -> None:
         run(main())
 
 
-class Counted:
-    """A channel that counts requests."""
+class Counted(Pool):
+    """Counts the pages that are asked for."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self.asked = 0
+    asked = 0
 
-    async def ask(self, request: Request, **options: Any) -> Reply:
+    async def ask_holder(self, request: Request, *args: Any, **options: Any) -> Reply:
         self.asked += 1
-        return await self._channel.ask(request, **options)
+        return await super().ask_holder(request, *args, **options)
 
 
 def test_a_reader_is_never_more_than_a_page_ahead(served: Node) -> None:
@@ -216,7 +220,7 @@ def test_a_reader_is_never_more_than_a_page_ahead(served: Node) -> None:
 
     async def main() -> None:
         async with channel_to(served.url) as channel:
-            counted: Any = Counted(channel)
+            counted = Counted(channel)
             reader = PageReader(counted, "default", 1, 201, seconds=WAIT_SECONDS, bytes_max=10_000)
             glsns: list[int] = []
             shown = 0
@@ -273,5 +277,34 @@ def test_a_refused_request_leaves_the_connection_usable(served: Node, request_: 
             link = channel.link
             await channel.ask(DESCRIBE, seconds=WAIT_SECONDS)
             assert channel.link is link
+
+    run(main())
+
+
+def test_an_append_does_not_overtake_the_one_that_it_names(served: Node) -> None:
+    """What its producer sent before it was refused or lost: both come again, in order."""
+
+    async def main() -> None:
+        async with channel_to(served.url) as channel:
+
+            async def send(sequence: int, after: int) -> int:
+                body = encode_values([b"%d" % sequence], timestamp_us=1)
+                reply = await channel.ask(
+                    AppendBatches("default", (1,), 7, sequence, after),
+                    seconds=WAIT_SECONDS,
+                    attachments=attachments_of([Part(1, body)]),
+                )
+                assert isinstance(reply.answer, Receipts)
+                return reply.answer.receipts[0].glsn
+
+            with pytest.raises(OutOfOrder):
+                await send(2, after=1)
+            assert await send(1, after=0) == 1
+            assert await send(2, after=1) == 2
+            assert await send(2, after=5) == 2  # What is known is answered, whatever it names.
+            with pytest.raises(OutOfOrder):
+                await send(9, after=3)
+            third, fourth = await asyncio.gather(send(3, after=2), send(4, after=3))
+            assert (third, fourth) == (3, 4)
 
     run(main())

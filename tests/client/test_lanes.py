@@ -1,4 +1,4 @@
-"""Lanes against a model of the log: losses, duplicates, refusals and reconnects in any order.
+"""Lanes against a model of the log: losses, refusals and leaders that come and go, in any order.
 
 The model answers producers with the log's own ``ProducerTable``.  What a lane promises is then
 checked by looking at what the model's log holds.
@@ -17,14 +17,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tidelog.client.lanes import SHIPMENT_BYTES, Lane, Shipment, Single, Ticket, Whole, fail
 from tidelog.core.replica.producers import ProducerTable
-from tidelog.errors import Busy, DeadlineExceeded, LogError, ProducerConflict
+from tidelog.errors import Busy, DeadlineExceeded, LogError, ProducerConflict, StaleWrite
 from tidelog.formats.batch import decode_batch, encode_values, seal_batch
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.appends import Part
-from tidelog.interface.records import Receipt
+from tidelog.interface.records import Ack, Receipt
 
 STREAM = 3
 WINDOW = 3
+PRODUCER = 9
 T = TypeVar("T")
 
 
@@ -139,7 +140,7 @@ def test_after_a_loss_everything_is_sent_again_in_order_under_the_same_numbers()
         lane.offer(single(value))
         assert lane.next_shipment(1) is not None
     lane.answered(2, [Receipt("t", STREAM, 2, 2)])
-    lane.lost()
+    lane.send_again()
     again = [lane.next_shipment(1), lane.next_shipment(1)]
     assert [(s.sequence, values_in(s), s.tries) for s in again if s] == [
         (1, [b"a"], 2),
@@ -154,7 +155,7 @@ def test_what_nobody_waits_for_is_not_sent_again() -> None:
     lane.offer(ticket)
     assert lane.next_shipment(1) is not None
     fail(ticket, DeadlineExceeded("too late"))
-    lane.lost()
+    lane.send_again()
     assert lane.next_shipment(1) is None
     assert lane.idle
 
@@ -164,7 +165,7 @@ def test_a_conflict_on_a_second_try_means_that_the_first_was_refused() -> None:
     ticket = single(b"a")
     lane.offer(ticket)
     lane.next_shipment(1)
-    lane.lost()
+    lane.send_again()
     lane.next_shipment(1)
     lane.refused(1, lambda: ProducerConflict("not among the last"))
     error = outcome_of(ticket).error
@@ -185,6 +186,128 @@ def test_a_duplicate_whose_place_was_compacted_away_has_no_glsn() -> None:
     ]
 
 
+def three_under_way() -> tuple[Lane, list[Shipment]]:
+    lane = Lane("t", STREAM, 7)
+    sent = []
+    for value in (b"a", b"b", b"c"):
+        lane.offer(single(value))
+        shipment = lane.next_shipment(1)
+        assert shipment is not None
+        sent.append(shipment)
+    return lane, sent
+
+
+def resent(lane: Lane) -> list[tuple[int, int]]:
+    """Sequence and ``after`` of all that is sent again."""
+    lane.send_again()
+    found = []
+    while (shipment := lane.next_shipment(1)) is not None:
+        found.append((shipment.sequence, shipment.after))
+    return found
+
+
+def test_a_shipment_names_the_one_before_it_only_while_that_is_unanswered() -> None:
+    lane, sent = three_under_way()
+    assert [(one.sequence, one.after) for one in sent] == [(1, 0), (2, 1), (3, 2)]
+    lane.answered(1, [Receipt("t", STREAM, 1, 1)])
+    assert resent(lane) == [(2, 0), (3, 2)]
+
+
+def test_what_follows_a_shipment_that_was_refused_for_good_names_the_one_before_that() -> None:
+    lane, _ = three_under_way()
+    lane.refused(2, lambda: StaleWrite("too old"))
+    assert resent(lane) == [(1, 0), (3, 1)]
+
+
+def test_what_follows_a_shipment_that_was_given_up_begins_a_new_run() -> None:
+    lane, sent = three_under_way()
+    for ticket in sent[0].each():
+        fail(ticket, DeadlineExceeded("too late"))
+    assert resent(lane) == [(2, 0), (3, 2)]
+
+
+def test_appends_to_several_streams_name_nobody() -> None:
+    """No stream knows all of them, so each would be out of order in one."""
+    lane = Lane("t", -1, 7)
+    found = []
+    for _ in range(2):
+        lane.offer(whole([b"a"]))
+        shipment = lane.next_shipment(1)
+        assert shipment is not None
+        found.append(shipment.after)
+    assert found == [0, 0]
+
+
+def test_what_was_forgotten_in_between_counts_for_the_window() -> None:
+    """The log may have it: with one more, it would not know the first one any longer."""
+    lane = Lane("t", STREAM, 7, window=3)
+    tickets = [single(b"%d" % number) for number in range(4)]
+    for ticket in tickets[:3]:
+        lane.offer(ticket)
+        assert lane.next_shipment(1) is not None
+    fail(tickets[1], DeadlineExceeded("too late"))
+    assert resent(lane) == [(1, 0), (3, 1)]
+    lane.offer(tickets[3])
+    assert lane.next_shipment(1) is None
+    lane.answered(1, [Receipt("t", STREAM, 1, 1)])
+    assert lane.next_shipment(1) is not None
+
+
+def test_a_full_window_that_nobody_waits_for_holds_nobody_back() -> None:
+    lane = Lane("t", STREAM, 7, window=1)
+    first = single(b"a")
+    lane.offer(first)
+    assert lane.next_shipment(1) is not None
+    lane.offer(single(b"b"))
+    assert lane.next_shipment(1) is None
+    fail(first, DeadlineExceeded("too late"))
+    following = lane.next_shipment(1)
+    assert following is not None
+    assert (following.sequence, following.after) == (2, 0)
+
+
+def test_what_waits_for_less_shares_no_batch_with_what_waits_for_more() -> None:
+    lane = Lane("t", STREAM, 7)
+    levels = (Ack.ORDERED, Ack.STORED, Ack.STORED, Ack.ORDERED)
+    for ack in levels:
+        lane.offer(Single(Outcome[Receipt](), 1, 1.0, b"a", None, ack))
+    found = []
+    while (shipment := lane.next_shipment(1)) is not None:
+        found.append((shipment.ack, len(values_in(shipment))))
+    assert found == [(Ack.ORDERED, 1), (Ack.STORED, 2), (Ack.ORDERED, 1)]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "maybe"), [(None, True), (True, False), (False, True)], ids=str
+)
+def test_what_was_only_ever_refused_certainly_had_no_effect(
+    refusal: bool | None, maybe: bool
+) -> None:
+    lane = Lane("t", STREAM, 7)
+    ticket = single(b"a")
+    lane.offer(ticket)
+    lane.next_shipment(1)
+    if refusal is not None:
+        lane.put_off(1, is_certain=refusal)
+    lane.send_again()
+    assert list(lane.tickets()) == [(ticket, maybe)]
+
+
+def test_a_refusal_is_no_proof_if_an_earlier_try_had_no_answer() -> None:
+    """The old leader may have it, and lead again."""
+    lane = Lane("t", STREAM, 7)
+    ticket = single(b"a")
+    lane.offer(ticket)
+    lane.next_shipment(1)
+    lane.send_again()
+    lane.next_shipment(1)
+    lane.refused(1, lambda: StaleWrite("too old"))
+    error = outcome_of(ticket).error
+    assert isinstance(error, LogError)
+    assert not error.definite
+    assert "too old" in str(error)
+
+
 @pytest.mark.parametrize("sent", [False, True])
 def test_a_lane_knows_what_was_sent(sent: bool) -> None:
     lane = Lane("t", STREAM, 7)
@@ -198,47 +321,73 @@ def test_a_lane_knows_what_was_sent(sent: bool) -> None:
 # -- against a model ------------------------------------------------------------------------------
 
 
-@dataclass
-class Answer:
+@dataclass(frozen=True)
+class Sent:
+    """A shipment as it is on the wire."""
+
     sequence: int
-    receipts: list[Receipt] | None
-    """None: refused."""
+    after: int
+    values: tuple[bytes, ...]
 
 
-class ModelLog:
-    """One log stream that has nobody else's entries, so that GLSN and LLSN are its places."""
+class Replica:
+    """A log stream that has nobody else's entries, so that GLSN and LLSN are its places."""
 
     def __init__(self) -> None:
         self.values: list[bytes] = []
-        self._producers = ProducerTable(window=WINDOW)
+        self.ends: list[int] = [0]
+        """Where batches end: none is ever committed or kept in part."""
+        self.producers = ProducerTable(window=WINDOW)
 
-    def take(self, producer: int, shipment: Shipment) -> Answer:
+    def take(self, sent: Sent) -> int | None:
+        """Where a shipment lies; None if it is out of order or passed by."""
         try:
-            known = self._producers.lookup(producer, shipment.sequence)
+            known = self.producers.lookup(PRODUCER, sent.sequence)
         except ProducerConflict:
-            return Answer(shipment.sequence, None)
-        values = values_in(shipment)
-        if known is None:
-            begin = len(self.values) + 1
-            self.values += values
-            self._producers.record(producer, shipment.sequence, begin, len(values))
-        else:
-            begin = known.llsn_begin
-            assert known.count == len(values)
-        return Answer(shipment.sequence, [Receipt("t", STREAM, begin, begin, len(values))])
+            return None
+        if known is not None:
+            assert known.count == len(sent.values)
+            return known.llsn_begin
+        if sent.after and self.producers.is_new(PRODUCER, sent.after):
+            return None
+        begin = len(self.values) + 1
+        self.values += sent.values
+        self.ends.append(len(self.values))
+        self.producers.record(PRODUCER, sent.sequence, begin, len(sent.values))
+        return begin
+
+    def follow(self, other: Replica, end: int) -> None:
+        """Have the first ``end`` entries of another one, and nothing else."""
+        self.values = other.values[:end]
+        self.ends = [known for known in other.ends if known <= end]
+        self.producers = ProducerTable.thaw(other.producers.freeze(), window=WINDOW)
+        self.producers.truncate(end + 1)
+
+
+@dataclass
+class Pending:
+    """What a leader has taken and not answered yet."""
+
+    sequence: int
+    begin: int
+    count: int
 
 
 class LaneMachine(RuleBasedStateMachine):
+    """One lane and two replicas, of which one leads; what both have is committed."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.lane = Lane("t", STREAM, 9, window=WINDOW)
-        self.log = ModelLog()
-        self.wire: list[Shipment] = []
-        self.answers: list[Answer] = []
+        self.lane = Lane("t", STREAM, PRODUCER, window=WINDOW)
+        self.leader, self.other = Replica(), Replica()
+        self.committed = 0
+        self.wire: list[Sent] = []
+        self.late: list[Sent] = []
+        """Sent over connections that the client has given up; they may still arrive."""
+        self.pending: list[Pending] = []
         self.tickets: dict[bytes, Ticket] = {}
         self.given_up: set[bytes] = set()
-        self.never_sent: set[bytes] = set()
-        self.refusals = 0
+        self.without_effect: set[bytes] = set()
         self._numbers = count()
 
     def _value(self) -> bytes:
@@ -268,92 +417,128 @@ class LaneMachine(RuleBasedStateMachine):
     def send(self) -> None:
         shipment = self.lane.next_shipment(1)
         if shipment is not None:
-            self.wire.append(shipment)
+            values = tuple(values_in(shipment))
+            self.wire.append(Sent(shipment.sequence, shipment.after, values))
 
     @precondition(lambda self: self.wire)
     @rule()
     def take(self) -> None:
-        self.answers.append(self.log.take(self.lane.producer, self.wire.pop(0)))
+        sent = self.wire.pop(0)
+        begin = self.leader.take(sent)
+        if begin is None:
+            self._put_off(sent.sequence, is_certain=True)
+        else:
+            self.pending.append(Pending(sent.sequence, begin, len(sent.values)))
 
     @precondition(lambda self: self.wire)
     @rule()
-    def refuse(self) -> None:
-        self.refusals += 1
-        self.answers.append(Answer(self.wire.pop(0).sequence, None))
+    def refuse_for_good(self) -> None:
+        self.lane.refused(self.wire.pop(0).sequence, lambda: StaleWrite("refused"))
 
-    @precondition(lambda self: self.answers)
+    @precondition(lambda self: self.wire)
+    @rule()
+    def refuse_for_now(self) -> None:
+        """Not leader, or busy."""
+        self._put_off(self.wire.pop(0).sequence, is_certain=True)
+
+    def _put_off(self, sequence: int, *, is_certain: bool) -> None:
+        self.lane.put_off(sequence, is_certain=is_certain)
+        self.lose()
+
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        ends = [end for end in self.leader.ends if end >= self.committed]
+        self._commit(data.draw(st.sampled_from(ends)))
+
+    def _commit(self, end: int) -> None:
+        self.committed = end
+        self.other.follow(self.leader, end)
+
+    @precondition(lambda self: self._answerable())
     @rule(data=st.data())
     def answer(self, data: st.DataObject) -> None:
-        index = data.draw(st.integers(0, len(self.answers) - 1))
-        self._tell(self.answers.pop(index))
+        self._tell(data.draw(st.sampled_from(self._answerable())))
 
-    def _tell(self, answer: Answer) -> None:
-        if answer.receipts is None:
-            self.lane.refused(answer.sequence, lambda: ProducerConflict("refused"))
-        else:
-            self.lane.answered(answer.sequence, answer.receipts)
+    def _answerable(self) -> list[Pending]:
+        return [one for one in self.pending if one.begin + one.count - 1 <= self.committed]
 
-    @rule(arrives=st.integers(0, WINDOW))
-    def lose(self, arrives: int) -> None:
-        """Some of what was sent still arrives; no answer comes back."""
-        for shipment in self.wire[:arrives]:
-            self.log.take(self.lane.producer, shipment)
+    def _tell(self, one: Pending) -> None:
+        self.pending.remove(one)
+        receipt = Receipt("t", STREAM, one.begin, one.begin, one.count)
+        self.lane.answered(one.sequence, [receipt])
+
+    @rule()
+    def lose(self) -> None:
+        """The connection is gone, or given up; what was sent may still arrive."""
+        self.late += self.wire
         self.wire.clear()
-        self.answers.clear()
-        self.lane.lost()
+        self.pending.clear()
+        self.lane.send_again()
+
+    @precondition(lambda self: self.late)
+    @rule(data=st.data())
+    def arrive_late(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.late) - 1))
+        self.leader.take(self.late.pop(index))
+
+    @rule()
+    def change_leader(self) -> None:
+        """The other one takes over with what it has, which may be what it had when it led."""
+        for one in self.pending:
+            self.lane.put_off(one.sequence, is_certain=False)
+        self.leader, self.other = self.other, self.leader
+        self.lose()
 
     @precondition(lambda self: any(True for _ in self.lane.tickets()))
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
         tickets = list(self.lane.tickets())
-        ticket, sent = tickets[data.draw(st.integers(0, len(tickets) - 1))]
+        ticket, maybe = tickets[data.draw(st.integers(0, len(tickets) - 1))]
         values = {value for value, known in self.tickets.items() if known is ticket}
         self.given_up |= values
-        if not sent:
-            self.never_sent |= values
+        if not maybe:
+            self.without_effect |= values
         fail(ticket, DeadlineExceeded("given up"))
 
     @invariant()
-    def nothing_is_there_twice(self) -> None:
-        assert len(set(self.log.values)) == len(self.log.values)
+    def nothing_is_there_twice_and_the_order_is_kept(self) -> None:
+        for replica in (self.leader, self.other):
+            numbers = [int(value) for value in replica.values]
+            assert numbers == sorted(set(numbers))
 
     @invariant()
-    def what_was_never_sent_never_arrives(self) -> None:
-        assert self.never_sent.isdisjoint(self.log.values)
+    def what_certainly_had_no_effect_is_nowhere(self) -> None:
+        for replica in (self.leader, self.other):
+            assert self.without_effect.isdisjoint(replica.values)
 
     @invariant()
-    def receipts_are_true(self) -> None:
+    def receipts_and_refusals_are_true(self) -> None:
         for value, ticket in self.tickets.items():
             outcome = outcome_of(ticket)
             if isinstance(outcome.result, Receipt):
-                assert self.log.values[outcome.result.glsn - 1] == value
+                assert self.leader.values[outcome.result.glsn - 1] == value
             elif outcome.result is not None:
                 [receipt] = outcome.result
-                assert value in self.log.values[receipt.glsn - 1 : receipt.glsn_end - 1]
+                assert value in self.leader.values[receipt.glsn - 1 : receipt.glsn_end - 1]
             elif value not in self.given_up and outcome.error is not None:
                 assert isinstance(outcome.error, LogError)
-                assert outcome.error.definite
-                assert value not in self.log.values
-
-    @invariant()
-    def without_refusals_the_order_is_kept(self) -> None:
-        if not self.refusals:
-            numbers = [int(value) for value in self.log.values]
-            assert numbers == sorted(numbers)
+                if outcome.error.definite:
+                    self.without_effect.add(value)
 
     def teardown(self) -> None:
         """A connection that holds settles all."""
-        self.lose(0)
+        self.lose()
         while not self.lane.idle:
             self.send()
             while self.wire:
                 self.take()
-                self._tell(self.answers.pop())
+            self._commit(len(self.leader.values))
+            for one in self._answerable():
+                self._tell(one)
         assert all(ticket.settled for ticket in self.tickets.values())
-        self.nothing_is_there_twice()
-        self.what_was_never_sent_never_arrives()
-        self.receipts_are_true()
-        self.without_refusals_the_order_is_kept()
+        self.receipts_and_refusals_are_true()
+        self.nothing_is_there_twice_and_the_order_is_kept()
+        self.what_certainly_had_no_effect_is_nowhere()
 
 
 TestLaneMachine = LaneMachine.TestCase

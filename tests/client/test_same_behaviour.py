@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tidelog.errors import (
     LogClosed,
     OutOfRange,
     ProducerConflict,
+    RevisionConflict,
     StaleWrite,
     TopicExists,
     Trimmed,
@@ -25,6 +27,7 @@ from tidelog.errors import (
 from tidelog.formats.batch import encode_values
 from tidelog.interface.appends import Part
 from tidelog.interface.handles import LogHandle, TopicHandle
+from tidelog.interface.records import Ack
 from tidelog.limits import VALUE_BYTES_MAX
 
 
@@ -290,6 +293,59 @@ def test_positions_are_found(log: LogHandle) -> None:
     assert log.find_time(1 << 60).glsn == 21
 
 
+def test_one_log_stream_is_followed_by_itself(log: LogHandle) -> None:
+    topic = log.create_topic("wide", streams=3)
+    for number in range(9):
+        topic.append(b"%d" % number, stream=topic.streams[number % 3])
+    chosen = topic.streams[1]
+    assert [r.value for r in topic.subscribe_to(chosen, 1, timeout=0)] == [b"1", b"4", b"7"]
+    assert [r.value for r in topic.subscribe_to(chosen, 3, timeout=0.01)] == [b"4", b"7"]
+    assert list(topic.subscribe_to(chosen, timeout=0)) == []
+    with pytest.raises(UnknownStream):
+        next(topic.subscribe_to(4_000, 1))
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(lambda: next(topic.subscribe_to(chosen, 10)).value)
+        topic.append(b"other", stream=topic.streams[0])
+        topic.append(b"mine", stream=chosen)
+        assert heard.result(30) == b"mine"
+
+
+def test_positions_are_kept_under_names_and_nobody_overwrites_what_it_did_not_see(
+    log: LogHandle,
+) -> None:
+    none = log.position_of("reader")
+    assert (none.glsn, none.revision) == (0, 0)
+    first = log.store_position("reader", 5, expected=0)
+    assert (first.glsn, first.revision) == (5, 1)
+    with pytest.raises(RevisionConflict):
+        log.store_position("reader", 6, expected=0)
+    assert log.store_position("reader", 4, expected=first.revision).revision == 2
+    assert log.position_of("reader").glsn == 4
+    assert log.position_of("another").revision == 0
+    other = log.create_topic("other")
+    assert other.position_of("reader").revision == 0
+    assert log.topics() == ["default", "other"]
+    assert values(log) == []
+    for name, glsn, expected in (("", 1, 0), ("reader", 1, -1)):
+        with pytest.raises(BadOption):
+            log.store_position(name, glsn, expected=expected)
+    with pytest.raises(OutOfRange):
+        log.store_position("reader", 0, expected=2)
+
+
+@pytest.mark.parametrize("ack", [*Ack, "stored", "propagated", "ordered"])
+def test_an_append_waits_for_what_it_is_told_to(log: LogHandle, ack: Ack) -> None:
+    assert log.append(b"a", ack=ack).llsn == 1
+    assert log.append_batch([b"b", b"c"], ack=ack).count == 2
+    assert values(log) == [b"a", b"b", b"c"]
+
+
+def test_a_level_that_there_is_not_is_told(log: LogHandle) -> None:
+    nonsense: Any = "sometimes"
+    with pytest.raises(BadOption, match="propagated"):
+        log.append(b"a", ack=nonsense)
+
+
 def test_the_end_is_waited_for(log: LogHandle) -> None:
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(lambda: log.find_end(1, wait=30.0))
@@ -330,6 +386,8 @@ def test_topics_are_made_and_listed(log: LogHandle) -> None:
     topic = log.create_topic("other", streams=2)
     assert (topic.name, topic.versions, len(topic.streams)) == ("other", "log", 2)
     assert log.topics() == ["default", "other"]
+    with pytest.raises(BadOption, match="one replica"):
+        log.create_topic("wide", replicas=3)
     assert len(log.add_streams("other", 1).streams) == 3
     assert len(log.topic("other").streams) == 3
     log.topic("other").append(b"a")

@@ -13,10 +13,19 @@ import pytest
 import tidelog
 from tests.client.served import Node
 from tests.security.material import client, server
-from tidelog.errors import LogClosed, OutOfRange, Trimmed, UnknownTopic, ValueTooLarge
+from tidelog.errors import (
+    LogClosed,
+    OutOfRange,
+    RevisionConflict,
+    Trimmed,
+    UnknownStream,
+    UnknownTopic,
+    ValueTooLarge,
+)
 from tidelog.formats.batch import encode_values
 from tidelog.interface.appends import Part
 from tidelog.interface.async_handles import AsyncLogHandle
+from tidelog.interface.records import Record
 from tidelog.limits import VALUE_BYTES_MAX
 from tidelog.net.loops import new_loop
 
@@ -179,5 +188,41 @@ def test_a_closed_log_says_so(run: Run) -> None:
         await log.close()
         with pytest.raises(LogClosed):
             await log.append(b"b")
+
+    run(work)
+
+
+def test_one_log_stream_is_followed_by_itself(run: Run) -> None:
+    async def work(log: AsyncLogHandle) -> None:
+        topic = await log.create_topic("wide", streams=2)
+        first, second = topic.streams
+        for number in range(6):
+            await topic.append(b"%d" % number, stream=topic.streams[number % 2])
+        found = [record.value async for record in topic.subscribe_to(second, 1, timeout=0.01)]
+        assert found == [b"1", b"3", b"5"]
+        with pytest.raises(UnknownStream):
+            await anext(topic.subscribe_to(4_000, 1))
+        waiting = asyncio.create_task(first_of(topic.subscribe_to(first, 7)))
+        await topic.append(b"other", stream=second)
+        await topic.append(b"mine", stream=first)
+        assert (await waiting).value == b"mine"
+
+    run(work)
+
+
+async def first_of(records: AsyncIterator[Record]) -> Record:
+    return await anext(records)
+
+
+def test_positions_are_kept_under_names(run: Run) -> None:
+    async def work(log: AsyncLogHandle) -> None:
+        stored = await log.store_position("reader", 5, expected=0)
+        assert await log.position_of("reader") == stored
+        outcomes = await asyncio.gather(
+            *(log.store_position("reader", glsn, expected=1) for glsn in range(6, 12)),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(outcome, RevisionConflict) for outcome in outcomes) == 5
+        assert (await log.position_of("reader")).revision == 2
 
     run(work)

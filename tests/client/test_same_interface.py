@@ -20,7 +20,15 @@ from tidelog.interface.async_handles import (
 from tidelog.interface.handles import AppenderHandle, LogHandle, TopicHandle
 
 ONLY_EMBEDDED = {"verify"}
-ONLY_SERVED = {"log_id", "manifest", "open_end", "open_pages", "open_range", "read_pages"}
+ONLY_SERVED = {
+    "admin",
+    "known",
+    "log_id",
+    "open_end",
+    "open_pages",
+    "open_range",
+    "read_pages",
+}
 FACES: list[tuple[type, type, type]] = [
     (TopicHandle, tidelog.Topic, tidelog.RemoteTopic),
     (LogHandle, tidelog.Log, tidelog.RemoteLog),

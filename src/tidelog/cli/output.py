@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -119,6 +119,12 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns under their headers; those of numbers and sizes stand to the right."""
+    for line in table_lines(headers, rows):
+        click.echo(line)
+
+
+def table_lines(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """The lines of a table, its headers first."""
     given = [list(row) for row in rows]
     cells = [[_cell(value) for value in row] for row in given]
     widths = [
@@ -134,7 +140,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
             cell.rjust(width) if to_right else cell.ljust(width)
             for cell, width, to_right in zip(line, widths, right, strict=True)
         ]
-        click.echo("  ".join(padded).rstrip())
+        yield "  ".join(padded).rstrip()
 
 
 class Size(int):

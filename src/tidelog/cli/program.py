@@ -15,6 +15,14 @@ from tidelog.errors import LogError
 
 COMMANDS: Final = {
     "up": "tidelog.cli.up",
+    "node": "tidelog.cli.node",
+    "config": "tidelog.cli.config",
+    "status": "tidelog.cli.status",
+    "top": "tidelog.cli.top",
+    "doctor": "tidelog.cli.doctor",
+    "stream": "tidelog.cli.stream",
+    "mr": "tidelog.cli.mr",
+    "operator": "tidelog.cli.operator",
     "serve": "tidelog.cli.serve",
     "replica": "tidelog.cli.replica",
     "restore": "tidelog.cli.restore",

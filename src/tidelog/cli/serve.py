@@ -1,4 +1,4 @@
-"""``tidelog serve`` and ``tidelog up``: a node that serves a log."""
+"""``tidelog serve``: a process that serves a log of its own."""
 
 from __future__ import annotations
 
@@ -17,14 +17,6 @@ if TYPE_CHECKING:
 DEFAULT_LISTEN: Final = "tcp://127.0.0.1:7447"
 DEFAULT_HTTP: Final = "127.0.0.1:7448"
 
-_http_option = click.option(
-    "--http",
-    metavar="HOST:PORT",
-    default=DEFAULT_HTTP,
-    show_default=True,
-    help="Where /metrics, /healthz and /readyz are; none: nowhere.",
-)
-
 
 @click.command("serve")
 @directory_option
@@ -38,7 +30,13 @@ _http_option = click.option(
     help="tcp://HOST:PORT, tls://HOST:PORT or unix:///PATH; may be given several times.",
 )
 @server_security_options
-@_http_option
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    default=DEFAULT_HTTP,
+    show_default=True,
+    help="Where /metrics, /healthz and /readyz are; none: nowhere.",
+)
 @click.option("--topic", metavar="NAME", default="default", show_default=True)
 @click.option("--streams", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
@@ -78,20 +76,8 @@ def command(
     )
 
 
-@click.command("up")
-@click.option(
-    "-d",
-    "--data",
-    metavar="DIR",
-    default="tidelog-data",
-    show_default=True,
-    help="The log's directory; made if it is not there.",
-)
-@click.option("--port", type=click.IntRange(0, 65535), default=7447, show_default=True)
-@_http_option
-@click.option("--streams", type=click.IntRange(1), default=2, show_default=True)
-def up(data: str, port: int, http: str, streams: int) -> None:
-    """Start a node on this machine, and tell what to try."""
+def serve_here(data: str, port: int, http: str, streams: int) -> None:
+    """Serve a log of this process alone, on this machine, and tell what to try."""
 
     def ready(addresses: list[str]) -> None:
         url = addresses[0].replace("tcp://", "tidelog://")

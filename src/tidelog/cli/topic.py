@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidelog.cli.options import read_options, write_options
+from tidelog.cli.options import is_url, read_options, write_options
 
 if TYPE_CHECKING:
     from tidelog.cli.session import Session
+    from tidelog.interface.cluster_figures import ClusterStream
 
 
 @click.group("topic")
@@ -58,13 +59,33 @@ def list_topics(data: str, output: str) -> None:
     show_default=True,
     help="Whether GLSNs are the write versions of keys, or writers give them.",
 )
-def create(name: str, data: str, output: str, wait: float, streams: int, versions: str) -> None:
+@click.option(
+    "--replicas",
+    type=click.IntRange(1),
+    help="Of each log stream, in a cluster.  [default: 3, or as many as there are nodes]",
+)
+def create(
+    name: str,
+    data: str,
+    output: str,
+    wait: float,
+    streams: int,
+    versions: str,
+    replicas: int | None,
+) -> None:
     """Create topic NAME, and the log if it is not there."""
-    from tidelog.cli.session import writing
+    from tidelog.cli.session import reading, writing
 
-    with writing(data, wait=wait, create=True) as session:
-        session.create_topic(name, streams=streams, versions=versions)
-        fields = _fields(session, name)
+    if replicas is not None:
+        from tidelog.cli.admin_session import administering
+
+        with administering(data) as admin:
+            admin.create_topic(name, streams=streams, versions=versions, replicas=replicas)
+        fields = reading(data, lambda session: _fields(session, name))
+    else:
+        with writing(data, wait=wait, create=True) as session:
+            session.create_topic(name, streams=streams, versions=versions)
+            fields = _fields(session, name)
     _print(fields, output)
 
 
@@ -72,10 +93,34 @@ def create(name: str, data: str, output: str, wait: float, streams: int, version
 @click.argument("name")
 @read_options
 def describe(name: str, data: str, output: str) -> None:
-    """Show topic NAME and its log streams."""
+    """Show topic NAME, its log streams and, in a cluster, where they are."""
     from tidelog.cli.session import reading
 
-    _print(reading(data, lambda session: _fields(session, name)), output)
+    fields = reading(data, lambda session: _fields(session, name))
+    placed = _placed(data, name) if is_url(data) else []
+    if placed:
+        import msgspec
+
+        fields["placements"] = msgspec.to_builtins(placed)
+    _print(fields, output)
+    if placed and output != "json":
+        from tidelog.cli.cluster_tables import STREAM_HEADERS, stream_row
+        from tidelog.cli.output import print_table
+
+        click.echo()
+        print_table(STREAM_HEADERS, [stream_row(stream) for stream in placed])
+
+
+def _placed(url: str, name: str) -> list[ClusterStream]:
+    """Where the log streams of a topic are; nothing if the node is of no cluster."""
+    from tidelog.cli.admin_session import administering
+    from tidelog.errors import WrongState
+
+    try:
+        with administering(url) as admin:
+            return [stream for stream in admin.status().streams if stream.topic == name]
+    except WrongState:
+        return []
 
 
 @command.command("add-streams")

@@ -7,25 +7,32 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.failures import ExitCode, Failure
-from tidelog.cli.options import directory_option, output_option, wait_option
+from tidelog.cli.options import data_option, output_option, wait_option
 
 if TYPE_CHECKING:
     from tidelog.cli.verify_files import FileFinding
 
 
 @click.command("verify")
-@directory_option
+@data_option
 @output_option
 @wait_option
 @click.option("--deep", is_flag=True, help="Also read all topics and recompute what is live.")
-@click.option("--all", "show_all", is_flag=True, help="List sound files too.")
-def command(data: str, output: str, wait: float, deep: bool, show_all: bool) -> None:
-    """Check every file of a log that no process has open.
+@click.option("--all", "show_all", is_flag=True, help="List what is sound, too.")
+@click.option("--online", is_flag=True, help="Compare the replicas of a running cluster.")
+def command(data: str, output: str, wait: float, deep: bool, show_all: bool, online: bool) -> None:
+    """Check every file of a log that no process has open, or all replicas of a cluster.
 
     Every file is read and checked by itself; then the log is opened as after a crash, on a disk
     where changes stay in memory.  Nothing is repaired and nothing is changed.
-    Exit code 3 if anything is wrong.
+    With --online the replicas of each log stream are compared with one another, and GLSNs of each
+    topic must leave no gap; appends go on meanwhile.  Exit code 3 if anything is wrong.
     """
+    if online:
+        from tidelog.cli.verify_online import verify_online
+
+        verify_online(data, output, show_all=show_all)
+        return
     from tidelog.cli.output import Size, print_json, print_table
     from tidelog.cli.progress import Progress
     from tidelog.cli.verify_files import Verification

@@ -7,6 +7,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from tidelog.client.blocking_admin import Admin
 from tidelog.client.blocking_writing import BlockingWriting
 from tidelog.client.log import DEFAULT_TIMEOUT, AsyncRemoteLog, connect_async_log
 from tidelog.client.loop_thread import LoopThread
@@ -14,7 +15,7 @@ from tidelog.client.pages import PageReader, StreamSlice, records_in, slices_of
 from tidelog.client.topic import AsyncRemoteTopic
 from tidelog.errors import LogClosed
 from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
-from tidelog.interface.positions import Position
+from tidelog.interface.positions import NamedPosition, Position
 from tidelog.interface.records import Record
 
 if TYPE_CHECKING:
@@ -94,7 +95,21 @@ class RemoteTopic(BlockingWriting):
         Ends when nothing new came for ``timeout`` seconds, or when the client is closed.  A
         connection that breaks is made again, and the reader goes on where it was.
         """
-        reader = self._thread.run(self._topic.open_end(from_glsn))
+        return self._follow(from_glsn, timeout, ())
+
+    def subscribe_to(
+        self, stream: int, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> Iterator[Record]:
+        """The records of one log stream from ``from_glsn`` (default: what comes next) on.
+
+        Like ``subscribe``; ``timeout`` is for records of this log stream.
+        """
+        return self._follow(from_glsn, timeout, (stream,))
+
+    def _follow(
+        self, from_glsn: int | None, timeout: float | None, streams: Sequence[int]
+    ) -> Generator[Record, None, None]:
+        reader = self._thread.run(self._topic.open_end(from_glsn, streams))
         try:
             while (reply := self._thread.run(reader.wait_page(timeout))) is not None:
                 yield from records_in(slices_of(reply))
@@ -142,6 +157,18 @@ class RemoteTopic(BlockingWriting):
     def find_time(self, timestamp_us: int) -> Position:
         """The first position from which on no entry is older than ``timestamp_us``."""
         return self._thread.run(self._topic.find_time(timestamp_us))
+
+    def position_of(self, name: str) -> NamedPosition:
+        """The position that was stored under a name; its revision is 0 if there is none."""
+        return self._thread.run(self._topic.position_of(name))
+
+    def store_position(self, name: str, glsn: int, *, expected: int) -> NamedPosition:
+        """Store a position under a name, for whoever goes on reading there.
+
+        ``expected`` is the revision that ``position_of`` or the last store told; if somebody
+        stored another one since, RevisionConflict.
+        """
+        return self._thread.run(self._topic.store_position(name, glsn, expected=expected))
 
     # -- keeping it small ---------------------------------------------------------------------
 
@@ -191,9 +218,21 @@ class RemoteLog(RemoteTopic):
         """Which log this is; ``connect`` can insist on it."""
         return self._log.log_id
 
-    def create_topic(self, name: str, *, streams: int = 1, versions: str = "log") -> RemoteTopic:
-        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version."""
-        made = self._thread.run(self._log.create_topic(name, streams=streams, versions=versions))
+    @property
+    def admin(self) -> Admin:
+        """What people do to a cluster: nodes, log streams, metadata members, operators."""
+        return Admin(self._log.admin, self._thread)
+
+    def create_topic(
+        self, name: str, *, streams: int = 1, versions: str = "log", replicas: int = 0
+    ) -> RemoteTopic:
+        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version.
+
+        ``replicas``: of each log stream, in a cluster; 0: as many as are usual there.
+        """
+        made = self._thread.run(
+            self._log.create_topic(name, streams=streams, versions=versions, replicas=replicas)
+        )
         return self._handle(made)
 
     def add_streams(self, name: str, count: int) -> RemoteTopic:
@@ -245,6 +284,7 @@ def connect_log(
     create: bool = False,
     streams: int = 1,
     versions: str = "log",
+    replicas: int = 0,
     timeout: float = DEFAULT_TIMEOUT,
     log_id: bytes = b"",
     reconnect: Reconnect | None = None,
@@ -254,8 +294,9 @@ def connect_log(
     ``tidelog+tls://host:port/topic`` or ``tidelog+unix:///path/to/socket?topic=name``.
 
     ``topic`` can be given here instead of in the URL; without either it is the log's first.  With
-    ``create`` a missing one is made, with these ``streams`` and ``versions``.  ``timeout`` is how
-    many seconds a call takes at most, with all of its tries, unless it says otherwise.
+    ``create`` a missing one is made, with these ``streams``, ``versions`` and ``replicas``.
+    ``timeout`` is how many seconds a call takes at most, with all of its tries, unless it says
+    otherwise.
     ``log_id``: connect to no other log.  ``security``: CAs, certificate and token; by default
     those that the environment names.
     """
@@ -268,6 +309,7 @@ def connect_log(
                 create=create,
                 streams=streams,
                 versions=versions,
+                replicas=replicas,
                 timeout=timeout,
                 log_id=log_id,
                 reconnect=reconnect,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import TypeVar, Unpack
@@ -10,9 +10,10 @@ from typing import TypeVar, Unpack
 from tidelog.client.blocking_appender import RemoteAppender
 from tidelog.client.lanes import Ticket
 from tidelog.client.loop_thread import LoopThread
-from tidelog.client.orders import OneEntry, Order, Orders, lane_of
+from tidelog.client.orders import OneEntry, Order, Orders
 from tidelog.client.session import Session
 from tidelog.client.topic import AsyncRemoteTopic
+from tidelog.errors import Sealed
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.appends import Append, AppendOptions, Part
 from tidelog.interface.positions import Published
@@ -29,7 +30,7 @@ class BlockingWriting:
         self._topic = topic
         self._session = session
         self._thread = thread
-        self._orders = Orders(topic.manifest)
+        self._orders = Orders(topic.known)
 
     @property
     def name(self) -> str:
@@ -56,7 +57,9 @@ class BlockingWriting:
         **options: Unpack[AppendOptions],
     ) -> Receipt:
         """Append one entry, which stays until it is trimmed; a ``key`` only picks the stream."""
-        return self._one(self._orders.append(value, key, stream, options), options)
+        return self._placed(
+            lambda: self._orders.append(value, key, stream, options), key, stream, options
+        )
 
     def append_batch(
         self,
@@ -66,7 +69,9 @@ class BlockingWriting:
         **options: Unpack[AppendOptions],
     ) -> Receipt:
         """Append entries without keys; they get neighbouring GLSNs, all or none."""
-        return self._one(self._orders.many.append_batch(values, stream, options), options)
+        return self._placed(
+            lambda: self._orders.many.append_batch(values, stream, options), b"", stream, options
+        )
 
     def put(
         self,
@@ -125,29 +130,39 @@ class BlockingWriting:
         """Append many entries without waiting for each: see ``AppenderHandle``."""
         return RemoteAppender(self._thread, self._session, self.name, self._orders, bytes_max)
 
+    def _placed(
+        self, order: Callable[[], Order], key: bytes, stream: int | None, options: AppendOptions
+    ) -> Receipt:
+        """Append to whose turn it is; if that one was sealed, to the next."""
+        while True:
+            try:
+                return self._one(order(), options)
+            except Sealed:
+                if not self._orders.has_choice(key, stream, options):
+                    raise
+
     def _one(self, order: Order, options: AppendOptions) -> Receipt:
         if not isinstance(order, OneEntry):
             return self._many(order, options)[0]
         waiter: Future[Receipt] = Future()
         ticket = self._session.single(order, waiter, options.get("timeout"))
-        return self._ship(order.stream, ticket, waiter)
+        return self._ship([(order.stream, ticket)], waiter)
 
     def _many(self, append: Append, options: AppendOptions) -> tuple[Receipt, ...]:
         if append.producer:
             return self._thread.run(self._session.append(append, options.get("timeout")))
         waiter: Future[tuple[Receipt, ...]] = Future()
-        ticket = self._session.whole(append, waiter, options.get("timeout"))
-        return self._ship(lane_of(append.parts), ticket, waiter)
+        return self._ship(self._session.wholes(append, waiter, options.get("timeout")), waiter)
 
-    def _ship(self, stream: int, ticket: Ticket, waiter: Future[T]) -> T:
-        name, session = self.name, self._session
+    def _ship(self, tickets: Sequence[tuple[int, Ticket]], waiter: Future[T]) -> T:
+        session = self._session
         self._thread.check_caller()
-        self._thread.call(partial(session.submit, name, stream, ticket))
+        self._thread.call(partial(session.submit_all, self.name, tickets))
         try:
             return waiter.result()
         except BaseException:
             if waiter.cancel():  # Interrupted: the append itself has no outcome yet.
-                self._thread.call(partial(session.shipper.withdraw, ticket))
+                self._thread.call(partial(session.withdraw, tickets))
             raise
 
     # -- staging ------------------------------------------------------------------------------

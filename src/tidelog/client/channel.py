@@ -1,7 +1,9 @@
 """The way to a log: one connection to one of its nodes, made again whenever it breaks.
 
-C1  a request that is harmless to repeat is repeated after a lost connection until its deadline
-C2  one connection attempt at a time, with growing pauses, and only while somebody wants one
+C1  a request that is harmless to repeat is repeated until its deadline: after a lost connection, or
+    when a node says that it cannot answer now
+C2  one connection attempt at a time, at once with the next address, with growing pauses when all
+    have failed, and only while somebody wants one
 C3  after the first hello only the same log will do
 """
 
@@ -17,14 +19,18 @@ from typing import Final
 
 from tidelog.client.link import KEEP_ALIVE_SECONDS, Link, Reply, open_link
 from tidelog.client.refusals import error_of
+from tidelog.client.rounds import Rounds
 from tidelog.errors import (
     BadAddress,
     BadFrame,
+    BadOption,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
+    LeaderLost,
     LogClosed,
     LogError,
+    NotLeader,
     Unauthorized,
     Unreachable,
     UnsupportedVersion,
@@ -37,6 +43,7 @@ from tidelog.formats.messages import (
     FindEnd,
     FindTime,
     Get,
+    GetPosition,
     ListTopics,
     LogFigures,
     ReadPage,
@@ -57,6 +64,7 @@ _WITHOUT_EFFECT: Final = (
     FindEnd,
     FindTime,
     Get,
+    GetPosition,
     ListTopics,
     LogFigures,
     ReadPage,
@@ -68,19 +76,32 @@ _CHANCE: Final = SystemRandom()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
-    """How a client comes back to a node that it lost."""
+    """How a client comes back to a node that it lost, and how often it tries again."""
 
     pause_first: float = 0.02
     pause_max: float = 1.0
     attempt: float = 5.0
     """For one attempt to connect."""
+    attempt_first: float = 1.0
+    """The same, as long as there are other nodes to try."""
     keep_alive: float = KEEP_ALIVE_SECONDS
+    keep_alive_cluster: float = 2.0
+    """The same where another node can answer instead."""
+    retry_max: float = 0.25
+    """The longest pause after a refusal that another try may change."""
     chance: Callable[[], float] = _CHANCE.random
     """A number in [0, 1): clients that were lost together come back one by one."""
 
     def pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row."""
-        longest = min(self.pause_first * 2.0 ** min(failures - 1, 30), self.pause_max)
+        """Seconds to wait after so many failures in a row to connect."""
+        return self._grown(failures, self.pause_max)
+
+    def retry_pause(self, failures: int) -> float:
+        """Seconds to wait after so many refusals in a row that another try may change."""
+        return self._grown(failures, self.retry_max)
+
+    def _grown(self, failures: int, longest: float) -> float:
+        longest = min(self.pause_first * 2.0 ** min(failures - 1, 30), longest)
         return longest * (0.5 + self.chance() / 2)
 
 
@@ -96,16 +117,22 @@ class Channel:
         reconnect: Reconnect | None = None,
         patience: Patience | None = None,
         security: ClientSecurity | None = None,
+        dialer: Dialer | None = None,
     ) -> None:
-        """BadOption if ``security`` does not fit to the addresses, or its files are no good."""
-        self._endpoints = tuple(endpoints)
-        self._dialer = Dialer.to(self._endpoints, security or ClientSecurity())
+        """BadOption if ``security`` does not fit to the addresses, or its files are no good.
+
+        ``dialer`` is one that was made before, with its security.
+        """
+        self._dialer = dialer or Dialer.to(endpoints, security or ClientSecurity())
         self._client = client
         self._log_id = log_id
-        self._reconnect = reconnect or Reconnect()
+        self.reconnect: Final = reconnect or Reconnect()
+        self._rounds = Rounds(endpoints, int(self.reconnect.chance() * len(endpoints)))
         self._patience = patience
         self._loop = asyncio.get_running_loop()
         self.link: Link | None = None
+        self.endpoint: Endpoint | None = None
+        """The node at the other end of the connection."""
         self.trouble: LogError = Unreachable("no connection was tried yet")
         """Why there is no connection."""
         self._waiters: set[asyncio.Future[Link]] = set()
@@ -117,6 +144,8 @@ class Channel:
         self.on_down: Callable[[], None] = _nothing
         self.on_hopeless: Callable[[LogError], None] = lambda _error: None
         """Told that no connection will ever be made."""
+        self.on_failed: Callable[[], None] = _nothing
+        """Told that all addresses were tried in vain."""
         self.wanted: Callable[[], bool] = lambda: False
         """Asks whether a connection is needed although nobody waits for one."""
 
@@ -128,6 +157,41 @@ class Channel:
     def closed(self) -> bool:
         return self._closed.is_set()
 
+    @property
+    def _has_tls(self) -> bool:
+        """Whether TLS was prepared; no hint leads away from it."""
+        return self._dialer.context is not None
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """All addresses that are known."""
+        return self._rounds.endpoints
+
+    @property
+    def has_others(self) -> bool:
+        """Whether more than one address is known."""
+        return self._rounds.size > 1
+
+    def beside(self, endpoint: Endpoint) -> Channel:
+        """Another channel of the same client, to one node; BadOption if TLS is a difference."""
+        if endpoint.tls != self._has_tls:
+            with_or_without = "without" if self._has_tls else "with"
+            raise BadOption(f"{endpoint} is {with_or_without} TLS, unlike the node that named it")
+        return Channel(
+            (endpoint,),
+            client=self._client,
+            log_id=self._log_id,
+            reconnect=self.reconnect,
+            patience=self._patience,
+            dialer=self._dialer,
+        )
+
+    def add_endpoints(self, endpoints: Sequence[Endpoint]) -> None:
+        """Other nodes of the same log, to be tried after those that are known."""
+        self._rounds.add([endpoint for endpoint in endpoints if endpoint.tls == self._has_tls])
+        if self.link is not None:
+            self.link.keep_alive = self._keep_alive()
+
     # -- requests -----------------------------------------------------------------------------
 
     async def ask(
@@ -137,14 +201,17 @@ class Channel:
         seconds: float,
         attachments: Sequence[Buffer] = (),
         repeat: bool = True,
+        patient: bool = True,
         waits: bool = False,
     ) -> Reply:
         """The answer to a request; raises what it was refused with.
 
-        ``waits``: it may take its time at the end of a log.
+        ``repeat``: also after a lost connection.  ``patient``: also after a refusal that another
+        try may change.  ``waits``: it may take its time at the end of a log.
         """
         deadline = self._loop.time() + seconds
         lost: LogError | None = None
+        refusals = 0
         while True:
             link = await self._link_before(deadline, lost)
             await self._reserve(link, deadline, lost, waits=waits)
@@ -164,11 +231,35 @@ class Channel:
             if not isinstance(reply.answer, Refused):
                 return reply
             error = error_of(reply.answer)
-            if not isinstance(error, LogClosed):
+            if isinstance(error, LogClosed):
+                # The node is stopping and did nothing: the next one, or this one once it is back.
+                await self.leave(link, Unreachable(f"the node is stopping: {error}"))
+                continue
+            if not patient or not is_worth_repeating(request, error, repeat=repeat):
                 raise error
-            # The node is stopping and did nothing: go on with the next one, or when it is back.
-            link.abort(Unreachable(f"the node is stopping: {error}"))
-            await link.wait_closed()
+            refusals += 1
+            await self._before_next_try(link, error, refusals, deadline, lost)
+            if not error.definite and not isinstance(request, _WITHOUT_EFFECT):
+                lost = error
+
+    async def _before_next_try(
+        self, link: Link, error: LogError, refusals: int, deadline: float, lost: LogError | None
+    ) -> None:
+        """Pause, if there is time for another try; else raise what is true."""
+        pause = self.reconnect.retry_pause(refusals)
+        if self._loop.time() + pause >= deadline:
+            if lost is None:
+                raise error
+            raise ConnectionLost(f"{lost}, then {error}; it may have taken effect")
+        await asyncio.sleep(pause)
+        if isinstance(error, Unreachable) and self.link is link and self.has_others:
+            # It cannot reach the others: one of them can, perhaps.
+            await self.leave(link, error)
+
+    async def leave(self, link: Link, error: LogError) -> None:
+        """Hang up on a node that is of no use now, and go on with the next one."""
+        link.abort(error)
+        await link.wait_closed()
 
     async def _reserve(
         self, link: Link, deadline: float, lost: LogError | None, *, waits: bool
@@ -253,29 +344,44 @@ class Channel:
             self._connector = self._loop.create_task(self._connect(), name="tidelog-connect")
 
     async def _connect(self) -> None:
-        failures = 0
         try:
-            if self._useless:
-                await self._pause(self._useless)
+            if self._useless >= self._rounds.size:
+                await self._pause(self._useless // self._rounds.size)
             while not self.closed and (self._waiters or self.wanted()):
-                endpoint = self._endpoints[failures % len(self._endpoints)]
-                try:
-                    self._go_up(await self._try(endpoint))
+                if await self._try_round():
                     return
-                except _FATAL as error:
-                    self._give_up(error)
-                    return
-                except LogError as error:
-                    self.trouble = _as_unreachable(error)
-                failures += 1
-                if failures % len(self._endpoints) == 0:
-                    await self._pause(failures // len(self._endpoints))
+                self.on_failed()
+                if not self.closed and (self._waiters or self.wanted()):
+                    await self._pause(self._rounds.rounds)
         finally:
             self._connector = None
 
+    async def _try_round(self) -> bool:
+        """Try all addresses, one after the other; whether that settles the matter."""
+        hopeless: list[LogError] = []
+        tries = self._rounds.size
+        for _ in range(tries):
+            try:
+                self._go_up(await self._try(self._rounds.next))
+                return True
+            except _FATAL as error:
+                hopeless.append(error)
+            except LogError as error:
+                self.trouble = _as_unreachable(error)
+            self._rounds.failed()
+        if len(hopeless) == tries:
+            self._give_up(hopeless[0])
+            return True
+        if hopeless:
+            self.trouble = Unreachable(f"{self.trouble}; and {hopeless[0]}")
+        return False
+
     async def _try(self, endpoint: Endpoint) -> Link:
+        seconds = self.reconnect.attempt
+        if self.has_others and self._rounds.rounds == 0:
+            seconds = min(seconds, self.reconnect.attempt_first)
         try:
-            async with asyncio.timeout(self._reconnect.attempt):
+            async with asyncio.timeout(seconds):
                 return await open_link(
                     endpoint,
                     self._dialer,
@@ -283,22 +389,27 @@ class Channel:
                     log_id=self._log_id,
                     on_gone=self._go_down,
                     patience=self._patience,
-                    keep_alive=self._reconnect.keep_alive,
+                    keep_alive=self._keep_alive(),
                 )
         except TimeoutError:
-            raise Unreachable(
-                f"{endpoint} does not answer within {self._reconnect.attempt:g} s"
-            ) from None
+            raise Unreachable(f"{endpoint} does not answer within {seconds:g} s") from None
+
+    def _keep_alive(self) -> float:
+        """How long to bear with a silent node: not so long if there are others."""
+        seconds = self.reconnect.keep_alive
+        return min(seconds, self.reconnect.keep_alive_cluster) if self.has_others else seconds
 
     async def _pause(self, failures: int) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._reconnect.pause(failures)):
+            async with asyncio.timeout(self.reconnect.pause(failures)):
                 await self._closed.wait()
 
     def _go_up(self, link: Link) -> None:
         if link.gone:
             raise Unreachable("the node hung up right after its welcome")
         self.link = link
+        self.endpoint = self._rounds.next
+        self._rounds.worked()
         self._log_id = link.log_id  # C3
         for waiter in self._waiters:
             if not waiter.done():
@@ -310,6 +421,8 @@ class Channel:
             return  # It never was up.
         self._useless = 0 if self.link.useful else self._useless + 1
         self.link = None
+        self.endpoint = None
+        self._rounds.lost()
         self.trouble = _as_unreachable(error)
         self.on_down()
         if self.wanted():
@@ -344,6 +457,18 @@ class Channel:
 def timeout_ms(seconds: float) -> int:
     """What a frame says of a deadline; 0 would stand for none."""
     return min(max(int(seconds * 1000), 1), (1 << 32) - 1)
+
+
+def is_worth_repeating(request: Request, error: LogError, *, repeat: bool) -> bool:
+    """Whether a refused request may be sent again, and may fare better (C1).
+
+    ``repeat``: whether it is harmless even if the refused try took effect.
+    """
+    if isinstance(error, NotLeader | Unreachable):
+        return True
+    if isinstance(error, LeaderLost | ConnectionLost):
+        return repeat
+    return isinstance(error, Busy) and isinstance(request, _WITHOUT_EFFECT)
 
 
 def _as_unreachable(error: LogError) -> LogError:

@@ -5,11 +5,15 @@ shipment is what is queued then, so there is no timer and a lone append is never
 I/O and no clock: whoever owns a lane sends what ``next_shipment`` gives and tells it of answers.
 
   N1  sequences ascend, and a shipment keeps its own through all of its tries
-  N2  at most ``PRODUCER_WINDOW`` shipments are under way: what is sent again is still known to
-      the log, which then answers with the first try's places
+  N2  from the first shipment under way on, at most ``PRODUCER_WINDOW`` sequences were given out:
+      what is sent again is still known to the log, which then answers with the first try's places
   N3  shipments are sent, and sent again, in the order of their sequences
   N4  every ticket is settled exactly once
-  N5  a ticket that was never in a shipment certainly had no effect
+  N5  a ticket certainly had no effect if it was never in a shipment, or was alone in one of which
+      every try was refused as having none
+  N6  a shipment names the one before it as long as that is under way, so no leader takes it first.
+      What lies behind one that was refused for good, or that nobody waits for any more, begins a
+      new run: it names nobody, and the log takes nothing of a lower sequence after it
 """
 
 from __future__ import annotations
@@ -17,13 +21,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from tidelog.errors import Busy, LogError, ProducerConflict
+from tidelog.errors import Busy, ConnectionLost, LogError, ProducerConflict
 from tidelog.formats.batch import BatchBody, encode_entries, encode_values
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.appends import Part
-from tidelog.interface.records import Receipt
+from tidelog.interface.records import Ack, Receipt
 from tidelog.invariants import check
 from tidelog.limits import MIB, PRODUCER_WINDOW
 
@@ -56,6 +61,7 @@ class Single:
     value: bytes
     entry: Entry | None = None
     """The whole entry, if it is more than a value."""
+    ack: Ack = Ack.ORDERED
     settled: bool = field(default=False, init=False)
     inside: bool = field(default=False, init=False)
     """Whether its owner counts its bytes."""
@@ -77,6 +83,7 @@ class Whole:
     size: int
     deadline: float
     parts: Sequence[Part]
+    ack: Ack = Ack.ORDERED
     settled: bool = field(default=False, init=False)
     inside: bool = field(default=False, init=False)
     """Whether its owner counts its bytes."""
@@ -94,7 +101,14 @@ class Shipment:
     parts: Sequence[Part]
     tickets: Sequence[Single] | Whole
     deadline: float
+    ack: Ack = Ack.ORDERED
+    after: int = 0
+    """The shipment before it, if that is under way (N6)."""
     tries: int = 0
+    is_out: bool = False
+    """Whether an answer to its last try may come."""
+    in_doubt: bool = False
+    """Whether an earlier try may have had an effect."""
 
     @property
     def alive(self) -> bool:
@@ -135,21 +149,39 @@ class Lane:
 
     def next_shipment(self, now_us: int) -> Shipment | None:
         """What to send now; None when there is nothing, or too much under way."""
-        while self._again:
-            again = self._under_way[self._again.popleft()]
-            if again.alive:
-                return self._send(again)
-            del self._under_way[again.sequence]
+        if self._again or not self._has_room():
+            self._drop_unwanted()
+        if self._again:
+            return self._send(self._under_way[self._again.popleft()])
         self._skip_settled()
-        if not self._queue or len(self._under_way) >= self._window:
+        if not self._queue or not self._has_room():
             return None
         first = self._queue[0]
         if isinstance(first, Whole):
             self._queue.popleft()
-            return self._send(self._add(first.parts, first, first.deadline))
+            return self._send(self._add(first.parts, first, first.deadline, first.ack))
         tickets = self._gather(first)
         part = Part(self.stream, _encode(tickets, now_us), _version_of(first))
-        return self._send(self._add((part,), tickets, max(t.deadline for t in tickets)))
+        return self._send(self._add((part,), tickets, max(t.deadline for t in tickets), first.ack))
+
+    def _drop_unwanted(self) -> None:
+        """Forget shipments that nobody waits for: the log may have them or not."""
+        for sequence in [n for n, shipment in self._under_way.items() if not shipment.alive]:
+            del self._under_way[sequence]
+            if sequence in self._again:
+                self._again.remove(sequence)
+
+    def _has_room(self) -> bool:
+        """N2: those that were forgotten in between may be in the log, so they count."""
+        first = next(iter(self._under_way), self._sequence + 1)
+        return self._sequence + 1 - first < self._window
+
+    def _before(self, sequence: int) -> int:
+        """The shipment under way before this one; 0 for a lane whose appends go to several log
+        streams, none of which knows all of them (N6)."""
+        if self.stream < 0:
+            return 0
+        return max((known for known in self._under_way if known < sequence), default=0)
 
     def _gather(self, first: Single) -> list[Single]:
         """The singles at the front of the queue that go into one batch."""
@@ -160,7 +192,7 @@ class Lane:
         while queue and size < SHIPMENT_BYTES and len(tickets) < SHIPMENT_ENTRIES:
             ticket = queue[0]
             if not ticket.settled:
-                if isinstance(ticket, Whole) or not ticket.shares:
+                if isinstance(ticket, Whole) or not ticket.shares or ticket.ack is not first.ack:
                     break
                 size += ticket.size
                 tickets.append(ticket)
@@ -168,16 +200,21 @@ class Lane:
         return tickets
 
     def _add(
-        self, parts: Sequence[Part], tickets: Sequence[Single] | Whole, deadline: float
+        self, parts: Sequence[Part], tickets: Sequence[Single] | Whole, deadline: float, ack: Ack
     ) -> Shipment:
         self._sequence += 1
-        shipment = Shipment(self._sequence, parts, tickets, deadline)
+        shipment = Shipment(self._sequence, parts, tickets, deadline, ack)
         self._under_way[shipment.sequence] = shipment
-        check(len(self._under_way) <= self._window, "N2: too many shipments under way")
+        check(
+            self._sequence - next(iter(self._under_way)) < self._window,
+            "N2: too many shipments under way",
+        )
         return shipment
 
     def _send(self, shipment: Shipment) -> Shipment:
         shipment.tries += 1
+        shipment.is_out = True
+        shipment.after = self._before(shipment.sequence)
         return shipment
 
     def _skip_settled(self) -> None:
@@ -204,30 +241,48 @@ class Lane:
             if not ticket.waiter.done():
                 glsn = first.glsn + offset if first.glsn else 0
                 ticket.waiter.set_result(
-                    Receipt(first.topic, first.stream, glsn, first.llsn + offset)
+                    Receipt(first.topic, first.stream, glsn, first.llsn + offset, 1, first.ack)
                 )
         return settled
 
     def refused(self, sequence: int, error: Callable[[], LogError]) -> int:
-        """A shipment was refused; ``error`` makes one for each of those who wait."""
+        """A shipment was refused for good; ``error`` makes one for each of those who wait."""
         shipment = self._under_way.pop(sequence, None)
         if shipment is None:
             return 0
         if shipment.tries > 1 and isinstance(error(), ProducerConflict):
             # Had it been appended, N2 says that the log would know; later ones passed it by.
             error = _refused_before
+        elif shipment.in_doubt and error().definite:
+            error = partial(_maybe_done_before, error)
         return sum([fail(ticket, error()) for ticket in shipment.each()])
 
-    def lost(self) -> None:
-        """The connection is gone: what is under way has to be sent again, unless nobody waits."""
+    def put_off(self, sequence: int, *, is_certain: bool) -> None:
+        """A shipment was refused, and another try may do better.
+
+        ``is_certain``: this try had no effect.
+        """
+        shipment = self._under_way.get(sequence)
+        if shipment is not None:
+            shipment.is_out = False
+            shipment.in_doubt = shipment.in_doubt or not is_certain
+
+    def send_again(self) -> None:
+        """Send all that is under way again, in order (N3); no answer to earlier tries will come."""
+        for shipment in self._under_way.values():
+            shipment.in_doubt = shipment.in_doubt or shipment.is_out
+            shipment.is_out = False
         self._again = deque(self._under_way)
 
     # -- giving up ----------------------------------------------------------------------------
 
     def tickets(self) -> Iterator[tuple[Ticket, bool]]:
-        """All that is not settled, and whether it was sent."""
+        """All that is not settled, and whether it may have had an effect (N5)."""
         for shipment in self._under_way.values():
-            yield from ((ticket, True) for ticket in shipment.each() if not ticket.settled)
+            waiting = [ticket for ticket in shipment.each() if not ticket.settled]
+            # One of several is sent again for the others' sake, whoever gives up.
+            maybe = shipment.is_out or shipment.in_doubt or len(waiting) > 1
+            yield from ((ticket, maybe) for ticket in waiting)
         yield from ((ticket, False) for ticket in self._queue if not ticket.settled)
 
 
@@ -264,3 +319,7 @@ def _version_of(ticket: Single) -> int | None:
 
 def _refused_before() -> LogError:
     return Busy("the append was refused when the connection broke: try again")
+
+
+def _maybe_done_before(error: Callable[[], LogError]) -> LogError:
+    return ConnectionLost(f"{error()}; an earlier try of the append may have taken effect")

@@ -68,7 +68,8 @@ class Link:
         self._loop = asyncio.get_running_loop()
         self._on_gone = on_gone
         self._connection = FrameConnection(self, patience=patience)
-        self._keep_alive = keep_alive
+        self.keep_alive = keep_alive
+        """Seconds of silence after which the node is pinged (K3)."""
         self._numbers = 0
         self._listeners: dict[int, Listener] = {}
         self._room = 1
@@ -228,7 +229,7 @@ class Link:
 
     def _watch(self) -> None:
         self._heard = self._pinged = False
-        self._timer = self._loop.call_later(self._keep_alive, self._look)
+        self._timer = self._loop.call_later(self.keep_alive, self._look)
 
     def _look(self) -> None:
         self._timer = None
@@ -241,7 +242,7 @@ class Link:
         else:
             self._pinged = True
             self._send(Ping(), _ignore, (), 0)
-            self._timer = self._loop.call_later(self._keep_alive, self._look)
+            self._timer = self._loop.call_later(self.keep_alive, self._look)
 
 
 async def open_link(

@@ -7,6 +7,7 @@ from typing import Final, Self
 
 import msgspec
 
+from tidelog.client.admin import AsyncAdmin
 from tidelog.client.channel import Channel, Reconnect
 from tidelog.client.session import Session
 from tidelog.client.topic import AsyncRemoteTopic
@@ -46,11 +47,19 @@ class AsyncRemoteLog(AsyncRemoteTopic):
         """Which log this is; ``connect`` can insist on it."""
         return self.session.channel.log_id
 
+    @property
+    def admin(self) -> AsyncAdmin:
+        """What people do to a cluster: nodes, log streams, metadata members, operators."""
+        return AsyncAdmin(self.session)
+
     async def create_topic(
-        self, name: str, *, streams: int = 1, versions: str = "log"
+        self, name: str, *, streams: int = 1, versions: str = "log", replicas: int = 0
     ) -> AsyncRemoteTopic:
-        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version."""
-        described = await create_topic(self.session, name, streams, versions)
+        """Create a topic.  ``versions="explicit"``: every keyed write brings its write version.
+
+        ``replicas``: of each log stream, in a cluster; 0: as many as are usual there.
+        """
+        described = await create_topic(self.session, name, streams, versions, replicas)
         return AsyncRemoteTopic(self.session, described)
 
     async def add_streams(self, name: str, count: int) -> AsyncRemoteTopic:
@@ -62,8 +71,6 @@ class AsyncRemoteLog(AsyncRemoteTopic):
             raise BadOption(f"at least one log stream is added, not {count}")
         request = AddStreams(name, count)
         described = await self.session.ask(request, TopicDescription, repeat=False)
-        if name == self.name:
-            self._learn(described)
         return AsyncRemoteTopic(self.session, described)
 
     async def topic(self, name: str) -> AsyncRemoteTopic:
@@ -95,12 +102,12 @@ class AsyncRemoteLog(AsyncRemoteTopic):
 
 
 async def create_topic(
-    session: Session, name: str, streams: int, versions: str
+    session: Session, name: str, streams: int, versions: str, replicas: int
 ) -> TopicDescription:
     """Create a topic, once, whatever becomes of the connection."""
     if streams < 1:
         raise BadOption(f"a topic has at least one log stream, not {streams}")
-    request = CreateTopic(name, streams, versions)
+    request = CreateTopic(name, streams, versions, replicas)
     try:
         return await session.ask(request, TopicDescription, repeat=False)
     except ConnectionLost:
@@ -123,6 +130,7 @@ async def connect_async_log(
     create: bool = False,
     streams: int = 1,
     versions: str = "log",
+    replicas: int = 0,
     timeout: float = DEFAULT_TIMEOUT,
     log_id: bytes = b"",
     reconnect: Reconnect | None = None,
@@ -147,7 +155,8 @@ async def connect_async_log(
         except UnknownTopic as error:
             if not create:
                 raise UnknownTopic(f"{error}; create=True makes it") from None
-            described = await create_topic(session, name or DEFAULT_TOPIC, streams, versions)
+            made = name or DEFAULT_TOPIC
+            described = await create_topic(session, made, streams, versions, replicas)
         return AsyncRemoteLog(session, described)
     except BaseException:
         await session.close()

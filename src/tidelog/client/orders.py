@@ -7,15 +7,16 @@ in the caller's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from tidelog.client.known_topics import KnownTopic
 from tidelog.client.lanes import ENTRY_OVERHEAD
 from tidelog.errors import BadEntry, BatchTooLarge
 from tidelog.formats.batch import HEADER_BYTES
 from tidelog.formats.entry import Entry, Kind, check_entry, value_too_large
-from tidelog.formats.manifest import TopicManifest
-from tidelog.interface.appends import Append, AppendOptions, Appends, Part
+from tidelog.interface.appends import Append, AppendOptions, Appends, Part, ack_of
+from tidelog.interface.records import Ack
 from tidelog.limits import ATTACHMENT_BYTES_MAX, VALUE_BYTES_MAX
 
 SEVERAL_STREAMS: Final = -1
@@ -31,6 +32,7 @@ class OneEntry:
     value: bytes
     entry: Entry | None = None
     """The whole entry, if it is more than a value."""
+    ack: Ack = Ack.ORDERED
 
 
 Order: TypeAlias = OneEntry | Append
@@ -39,18 +41,24 @@ Order: TypeAlias = OneEntry | Append
 class Orders:
     """The orders for one topic."""
 
-    def __init__(self, manifest: Callable[[], TopicManifest]) -> None:
-        self.many: Final = Appends(manifest)
+    def __init__(self, known: Callable[[], KnownTopic]) -> None:
+        self._known = known
+        self.many: Final = Appends(lambda: known().manifest, lambda: known().sealed)
+
+    def has_choice(self, key: bytes, stream: int | None, options: AppendOptions) -> bool:
+        """Whether an append that a sealed log stream refused can go to another one."""
+        is_bound = bool(key) or stream is not None or _is_numbered(options)
+        return not is_bound and self._known().has_open_streams
 
     def append(self, value: bytes, key: bytes, stream: int | None, options: AppendOptions) -> Order:
         if _is_numbered(options):
             return self.many.append(value, key, stream, options)
-        return self.one_append(value, key, stream)
+        return _acknowledged(self.one_append(value, key, stream), options)
 
     def write(self, entry: Entry, options: AppendOptions) -> Order:
         if _is_numbered(options):
             return self.many.write([entry], options)
-        return self.one_write(entry)
+        return _acknowledged(self.one_write(entry), options)
 
     def one_append(self, value: bytes, key: bytes, stream: int | None) -> OneEntry:
         value = _as_bytes(value)
@@ -79,6 +87,10 @@ def _as_bytes(value: bytes | bytearray | memoryview) -> bytes:
         return memoryview(value).tobytes()
     except TypeError:
         raise BadEntry(f"the value is a {type(value).__name__}: encode it to bytes") from None
+
+
+def _acknowledged(order: OneEntry, options: AppendOptions) -> OneEntry:
+    return replace(order, ack=ack_of(options)) if "ack" in options else order
 
 
 def _is_numbered(options: AppendOptions) -> bool:

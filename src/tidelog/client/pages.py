@@ -1,8 +1,9 @@
 """Reads a served topic page by page: bounded memory, nothing twice, nothing left out.
 
 R1  a page holds all entries of its range of GLSNs, and the next one begins where it ends; so
-    a reader that lost its connection goes on at its position
+    a reader that lost its connection goes on at its position, with whatever node
 R2  at most one page is shown and one is fetched ahead
+R3  a node that is behind is waited for; if another one is further, it is left
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from tidelog.client.channel import Channel
 from tidelog.client.link import Reply
-from tidelog.errors import BadFrame, CorruptData, OutOfRange
+from tidelog.client.pool import Pool
+from tidelog.errors import BadFrame, CorruptData, OutOfRange, Unreachable
 from tidelog.formats.batch import decode_batch
 from tidelog.formats.batch_slice import BatchSlice
 from tidelog.formats.glsn_runs import GlsnRuns
-from tidelog.formats.messages import Page, PieceHeader, ReadPage
+from tidelog.formats.message_fields import PieceHeader
+from tidelog.formats.messages import Page, ReadPage
 from tidelog.interface.records import Record, records_of
 
 StreamSlice: TypeAlias = tuple[int, BatchSlice]
@@ -27,6 +29,10 @@ StreamSlice: TypeAlias = tuple[int, BatchSlice]
 
 WAIT_SECONDS: Final = 20.0
 """How long one request waits at the end of a log; then another one goes on."""
+CLUSTER_WAIT_SECONDS: Final = 5.0
+"""The same on several nodes, of which each may be cut off from the others (R3)."""
+BEHIND_SECONDS: Final = 1.0
+"""How long a node may take to show what another one has."""
 _POSITION: Final = attrgetter("glsn")
 
 
@@ -35,7 +41,7 @@ class PageReader:
 
     def __init__(
         self,
-        channel: Channel,
+        pool: Pool,
         topic: str,
         begin: int,
         end: int | None,
@@ -44,7 +50,7 @@ class PageReader:
         streams: Sequence[int] = (),
         bytes_max: int = 0,
     ) -> None:
-        self._channel = channel
+        self._pool = pool
         self._topic = topic
         self._position = begin
         self._end = end
@@ -52,13 +58,17 @@ class PageReader:
         self._streams = tuple(streams)
         self._bytes_max = bytes_max
         self._ahead: asyncio.Task[Reply] | None = None
+        self._patience = 0.0
+        """Until when a node may be behind, by the loop's clock; 0: none is."""
+        self._suspected = 0
+        """The position that a node could not show, although another one has it."""
 
     async def next_page(self) -> Reply | None:
         """The next page that has entries; None at the end.  ``slices_of`` unpacks it."""
         while self._end is None or self._position < self._end:
             reply = await self._fetch()
             page = _page_in(reply)
-            self._advance(page)
+            await self._advance(page)
             if page.pieces:
                 if self._position <= min(page.high_watermark, (self._end or 1 << 63) - 1):
                     self._ahead = asyncio.create_task(self._ask(0.0))
@@ -70,19 +80,24 @@ class PageReader:
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
         while True:
-            wait = WAIT_SECONDS
+            wait = self._longest_wait()
             if until is not None:
                 wait = min(max(until - loop.time(), 0.0), wait)
             reply = await self._fetch(wait)
             page = _page_in(reply)
-            came = page.glsn_end > self._position
-            self._advance(page)
+            await self._advance(page)
             if page.pieces:
                 if self._position <= page.high_watermark:
                     self._ahead = asyncio.create_task(self._ask(0.0))
                 return reply
-            if not came and until is not None and loop.time() >= until:
+            is_at_end = self._position > page.high_watermark
+            if is_at_end and until is not None and loop.time() >= until:
                 return None
+
+    def _longest_wait(self) -> float:
+        if not self._pool.is_cluster:
+            return WAIT_SECONDS
+        return BEHIND_SECONDS if self._suspected else CLUSTER_WAIT_SECONDS
 
     def close(self) -> None:
         """Give up what was fetched ahead."""
@@ -101,6 +116,8 @@ class PageReader:
                 self._ahead = None
 
     async def _ask(self, wait: float) -> Reply:
+        if self._pool.is_cluster and self._end is not None:
+            wait = BEHIND_SECONDS  # What another node has told of may not have come to this one.
         request = ReadPage(
             self._topic,
             self._position,
@@ -109,21 +126,47 @@ class PageReader:
             self._bytes_max,
             int(wait * 1000),
         )
-        return await self._channel.ask(request, seconds=self._seconds + wait, waits=wait > 0)
+        return await self._pool.ask_holder(
+            request, self._topic, self._streams, seconds=self._seconds + wait, waits=wait > 0
+        )
 
-    def _advance(self, page: Page) -> None:
+    async def _advance(self, page: Page) -> None:
         """R1, checked: a page that begins elsewhere would be a gap or a double."""
         if page.glsn_begin != self._position or page.glsn_end < page.glsn_begin:
             raise BadFrame(
                 f"a page [{page.glsn_begin}, {page.glsn_end}) came instead of one from "
                 f"{self._position} on"
             )
-        if page.glsn_end == page.glsn_begin and self._end is not None:
+        if page.glsn_end > page.glsn_begin:
+            self._position = page.glsn_end
+            self._patience = 0.0
+            self._suspected = 0
+            return
+        if self._end is not None:
+            self._bear_with(page)
+        if self._pool.is_cluster:
+            await self._look_elsewhere()
+
+    def _bear_with(self, page: Page) -> None:
+        """A node that should have an entry has not got it: that is borne only for so long."""
+        now = asyncio.get_running_loop().time()
+        self._patience = self._patience or now + self._seconds
+        if not self._pool.is_cluster or now >= self._patience:
             raise OutOfRange(
-                f"topic {self._topic!r} has not reached GLSN {self._end - 1}: it ends at "
+                f"topic {self._topic!r} has not reached GLSN {(self._end or 0) - 1}: it ends at "
                 f"{page.high_watermark}"
             )
-        self._position = page.glsn_end
+
+    async def _look_elsewhere(self) -> None:
+        """Nothing came: leave the node if another one has more, and still has after a while."""
+        here = self._pool.reading(self._topic, self._streams)
+        if self._suspected == self._position:
+            self._suspected = 0
+            await self._pool.leave(here, Unreachable("the node is behind the others"))
+            return
+        described = await self._pool.look_elsewhere(self._topic, here)
+        if described is not None and described.high_watermark >= self._position:
+            self._suspected = self._position
 
 
 def slices_of(reply: Reply) -> list[StreamSlice]:

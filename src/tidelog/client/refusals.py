@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog import errors
-from tidelog.errors import LogError, ReplicaRefused, Trimmed
+from tidelog.errors import LogError, NotLeader, ReplicaRefused, Trimmed
 from tidelog.formats.messages import Refused
 
 _CLASSES: Final[dict[str, type[LogError]]] = {
@@ -26,6 +26,8 @@ def error_of(refused: Refused) -> LogError:
     """The error by the name of its class."""
     if refused.error == Trimmed.__name__:
         return Trimmed(refused.message, first_available=refused.first_available)
+    if refused.error == NotLeader.__name__:
+        return NotLeader(refused.message, leader=refused.leader)
     known = _CLASSES.get(refused.error)
     if known is None or known is LogError:
         return NodeFailed(f"{refused.error}: {refused.message}")

@@ -1,4 +1,4 @@
-"""What the handles of one client share: its channel, its appends, its default deadline."""
+"""What the handles of one client share: its connections, its appends, its default deadline."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from tidelog.client.channel import Channel
+from tidelog.client.joined import Joined
 from tidelog.client.lanes import Single, Ticket, Waiter, Whole, fail
 from tidelog.client.orders import OneEntry, checked_size, lane_of
-from tidelog.client.shipper import Shipper, attachments_of
-from tidelog.errors import BadFrame, BadOption, LogClosed
+from tidelog.client.pool import Pool
+from tidelog.client.run import attachments_of, receipts_of
+from tidelog.client.shipper import Shipper
+from tidelog.errors import BadFrame, BadOption, Busy, LogClosed
 from tidelog.formats.checksum import Buffer
 from tidelog.formats.messages import Answer, AppendBatches, Describe, Receipts, Request
 from tidelog.formats.messages import TopicDescription as Description
@@ -20,6 +25,8 @@ from tidelog.interface.records import Receipt
 
 CLOSE_SECONDS: Final = 5.0
 """What was appended before a close may take this long to arrive."""
+DESCRIBE_SECONDS: Final = 30.0
+"""How old what is known of a topic may be while appends are made to it."""
 
 A = TypeVar("A")
 
@@ -29,10 +36,15 @@ class Session:
 
     def __init__(self, channel: Channel, *, timeout: float) -> None:
         self.channel: Final = channel
-        self.shipper: Final = Shipper(channel)
+        """The first connection."""
+        self.pool: Final = Pool(channel)
+        self.shipper: Final = Shipper(self.pool)
         self.timeout: Final = timeout
         self.loop: Final = asyncio.get_running_loop()
         self._closing = False
+        self._described: dict[str, float] = {}
+        """When each topic was described last, by the loop's clock."""
+        self._describing: set[asyncio.Task[Description]] = set()
 
     async def ask(
         self,
@@ -55,7 +67,28 @@ class Session:
         return expect(reply.answer, kind)
 
     async def describe(self, topic: str, *, seconds: float | None = None) -> Description:
-        return await self.ask(Describe(topic), Description, seconds=seconds)
+        described = await self.ask(Describe(topic), Description, seconds=seconds)
+        self.learn(described)
+        return described
+
+    def learn(self, described: Description) -> None:
+        """Take in what a node says of a topic."""
+        self.pool.learn(described)
+        self._described[described.name] = self.loop.time()
+
+    def _look_again(self, topic: str) -> None:
+        """Learn now and then of log streams that were added."""
+        now = self.loop.time()
+        if now - self._described.get(topic, now) > DESCRIBE_SECONDS:
+            self._described[topic] = now
+            task = self.loop.create_task(self.describe(topic), name="tidelog-describe")
+            self._describing.add(task)
+            task.add_done_callback(self._on_described)
+
+    def _on_described(self, task: asyncio.Task[Description]) -> None:
+        self._describing.discard(task)
+        if not task.cancelled():
+            task.exception()  # Next time, then.
 
     def seconds(self, timeout: float | None) -> float:
         """A call's time: its own, or the client's default.  For any thread."""
@@ -70,14 +103,25 @@ class Session:
     def single(self, order: OneEntry, waiter: Waiter[Receipt], timeout: float | None) -> Single:
         """A ticket for one entry.  For any thread."""
         deadline = monotonic() + self.seconds(timeout)
-        return Single(waiter, order.size, deadline, order.value, order.entry)
+        return Single(waiter, order.size, deadline, order.value, order.entry, order.ack)
 
-    def whole(
+    def wholes(
         self, append: Append, waiter: Waiter[tuple[Receipt, ...]], timeout: float | None
-    ) -> Whole:
-        """A ticket for encoded batches.  For any thread."""
+    ) -> list[tuple[int, Whole]]:
+        """Tickets for encoded batches, with their lanes.  For any thread.
+
+        On several nodes, the log streams of an append have leaders of their own: each batch is an
+        append by itself there.
+        """
         deadline = monotonic() + self.seconds(timeout)
-        return Whole(waiter, checked_size(append.parts), deadline, append.parts)
+        size, parts = checked_size(append.parts), append.parts
+        if len(parts) == 1 or not self.pool.is_cluster:
+            return [(lane_of(parts), Whole(waiter, size, deadline, parts, append.ack))]
+        joined = Joined(waiter, len(parts))
+        return [
+            (part.stream, Whole(joined.part(i), checked_size([part]), deadline, [part], append.ack))
+            for i, part in enumerate(parts)
+        ]
 
     def submit(self, topic: str, stream: int, ticket: Ticket) -> None:
         """Send an append; its waiter is told what becomes of it."""
@@ -85,6 +129,17 @@ class Session:
             fail(ticket, LogClosed("the client is closed: connect again"))
         else:
             self.shipper.submit(topic, stream, ticket)
+            if self.pool.is_cluster:
+                self._look_again(topic)
+
+    def submit_all(self, topic: str, tickets: Sequence[tuple[int, Ticket]]) -> None:
+        for stream, ticket in tickets:
+            self.submit(topic, stream, ticket)
+
+    def withdraw(self, tickets: Sequence[tuple[int, Ticket]]) -> None:
+        """Nobody waits any more; what was not sent never will be."""
+        for _, ticket in tickets:
+            self.shipper.withdraw(ticket)
 
     async def append_one(self, topic: str, order: OneEntry, timeout: float | None) -> Receipt:
         waiter: asyncio.Future[Receipt] = self.loop.create_future()
@@ -100,30 +155,52 @@ class Session:
         if append.producer:
             return await self._append_as_told(append, timeout)
         waiter: asyncio.Future[tuple[Receipt, ...]] = self.loop.create_future()
-        ticket = self.whole(append, waiter, timeout)
-        self.submit(append.topic, lane_of(append.parts), ticket)
+        tickets = self.wholes(append, waiter, timeout)
+        self.submit_all(append.topic, tickets)
         try:
             return await waiter
         except asyncio.CancelledError:
-            self.shipper.withdraw(ticket)
+            self.withdraw(tickets)
             raise
 
     async def _append_as_told(self, append: Append, timeout: float | None) -> tuple[Receipt, ...]:
         """An append that its caller numbered: it goes as it is, and may be a duplicate."""
         checked_size(append.parts)
-        streams = tuple([part.stream for part in append.parts])
-        answer = await self.ask(
-            AppendBatches(append.topic, streams, append.producer, append.sequence),
-            Receipts,
-            seconds=timeout,
-            attachments=attachments_of(append.parts),
+        request = AppendBatches(
+            append.topic,
+            tuple([part.stream for part in append.parts]),
+            append.producer,
+            append.sequence,
+            ack=append.ack.value,
         )
+        answer = await self._ask_until_settled(request, attachments_of(append.parts), timeout)
         return tuple(
             [
-                Receipt(append.topic, r.stream, r.glsn, r.llsn, r.count, duplicate=r.duplicate)
-                for r in answer.receipts
+                replace(receipt, duplicate=told.duplicate)
+                for receipt, told in zip(
+                    receipts_of(append.topic, answer.receipts, append.ack),
+                    answer.receipts,
+                    strict=True,
+                )
             ]
         )
+
+    async def _ask_until_settled(
+        self, request: AppendBatches, attachments: Sequence[Buffer], timeout: float | None
+    ) -> Receipts:
+        """Its number makes a numbered append harmless to repeat, whatever was the matter."""
+        until = self.loop.time() + self.seconds(timeout)
+        failures = 0
+        while True:
+            left = max(until - self.loop.time(), 0.0)
+            try:
+                return await self.ask(request, Receipts, seconds=left, attachments=attachments)
+            except Busy:
+                failures += 1
+                pause = self.channel.reconnect.retry_pause(failures)
+                if self.loop.time() + pause >= until:
+                    raise
+            await asyncio.sleep(pause)
 
     # -- end ----------------------------------------------------------------------------------
 
@@ -131,7 +208,9 @@ class Session:
         """Let appends under way arrive, then hang up; closing twice is fine."""
         self._closing = True
         await self.shipper.close(CLOSE_SECONDS)
-        await self.channel.close()
+        await self.pool.close()
+        if self._describing:
+            await asyncio.wait(self._describing)
 
 
 def expect(answer: Answer, kind: type[A]) -> A:

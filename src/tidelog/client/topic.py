@@ -9,7 +9,16 @@ import msgspec
 
 from tidelog.client.pages import PageReader, StreamSlice, records_in, slices_of
 from tidelog.client.writing import AsyncWriting
-from tidelog.errors import BadEntry, BadOption, LogClosed, OutOfRange, Trimmed
+from tidelog.errors import (
+    BadEntry,
+    BadOption,
+    ConnectionLost,
+    LeaderLost,
+    LogClosed,
+    OutOfRange,
+    RevisionConflict,
+    Trimmed,
+)
 from tidelog.formats.messages import (
     Compact,
     Done,
@@ -18,17 +27,20 @@ from tidelog.formats.messages import (
     FindEnd,
     FindTime,
     Get,
+    GetPosition,
     Lines,
     Number,
     Rewrite,
     SetGcBoundary,
+    SetPosition,
     TakeSnapshot,
     TopicFigures,
     Trim,
 )
 from tidelog.interface.figures import CompactionResult, TopicStats
-from tidelog.interface.positions import Position
+from tidelog.interface.positions import NamedPosition, Position
 from tidelog.interface.records import Record
+from tidelog.interface.routing import stream_of_key
 from tidelog.limits import KIB, PAGE_BYTES, STORAGE_ID_END, WRITE_VERSION_END
 
 if TYPE_CHECKING:
@@ -62,7 +74,6 @@ class AsyncRemoteTopic(AsyncWriting):
     async def position(self) -> Position:
         """Where the topic ends now: the GLSN that comes next, with the first and the last one."""
         described = await self._session.describe(self.name)
-        self._learn(described)
         high = described.high_watermark
         return Position(high + 1, described.first_available, high)
 
@@ -127,7 +138,20 @@ class AsyncRemoteTopic(AsyncWriting):
 
         A connection that breaks is made again, and the reader goes on where it was.
         """
-        reader = await self.open_end(from_glsn)
+        async for record in self._follow(from_glsn, timeout):
+            yield record
+
+    async def subscribe_to(
+        self, stream: int, from_glsn: int | None = None, *, timeout: float | None = None
+    ) -> AsyncGenerator[Record, None]:
+        """The records of one log stream, waiting for new ones; see ``Topic.subscribe_to``."""
+        async for record in self._follow(from_glsn, timeout, (stream,)):
+            yield record
+
+    async def _follow(
+        self, from_glsn: int | None, timeout: float | None, streams: Sequence[int] = ()
+    ) -> AsyncGenerator[Record, None]:
+        reader = await self.open_end(from_glsn, streams)
         try:
             while (reply := await reader.wait_page(timeout)) is not None:
                 for record in records_in(slices_of(reply)):
@@ -172,7 +196,7 @@ class AsyncRemoteTopic(AsyncWriting):
         """A reader of a range that the topic has reached."""
         _check_glsn(begin)
         return PageReader(
-            self._session.channel,
+            self._session.pool,
             self.name,
             begin,
             end,
@@ -181,18 +205,22 @@ class AsyncRemoteTopic(AsyncWriting):
             bytes_max=bytes_max,
         )
 
-    async def open_end(self, from_glsn: int | None) -> PageReader:
+    async def open_end(self, from_glsn: int | None, streams: Sequence[int] = ()) -> PageReader:
         """A reader that never comes to an end."""
         _check_glsn(from_glsn)
         begin = (await self.position()).glsn if from_glsn is None else from_glsn
         session = self._session
-        return PageReader(session.channel, self.name, begin, None, seconds=session.timeout)
+        return PageReader(
+            session.pool, self.name, begin, None, seconds=session.timeout, streams=streams
+        )
 
     async def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
         """The newest record of a key; None if there is none or it was deleted."""
         _check_key(key, storage_id)
         session = self._session
-        reply = await session.channel.ask(Get(self.name, key, storage_id), seconds=session.timeout)
+        stream = stream_of_key(self.known().manifest, key)
+        request = Get(self.name, key, storage_id)
+        reply = await session.pool.ask_leader(request, self.name, stream, seconds=session.timeout)
         records = records_in(slices_of(reply))
         return records[0] if records else None
 
@@ -214,6 +242,30 @@ class AsyncRemoteTopic(AsyncWriting):
     async def find_time(self, timestamp_us: int) -> Position:
         """The first position from which on no entry is older than ``timestamp_us``."""
         return await self._session.ask(FindTime(self.name, timestamp_us), Position)
+
+    async def position_of(self, name: str) -> NamedPosition:
+        """The position that was stored under a name; its revision is 0 if there is none."""
+        return await self._session.ask(GetPosition(self.name, name), NamedPosition)
+
+    async def store_position(self, name: str, glsn: int, *, expected: int) -> NamedPosition:
+        """Store a position under a name; see ``Topic.store_position``."""
+        _check_glsn(glsn)
+        if expected < 0:
+            raise BadOption(f"revisions start at 0, not at {expected}")
+        request = SetPosition(self.name, name, glsn, expected)
+        try:
+            return await self._session.ask(request, NamedPosition, repeat=False)
+        except (ConnectionLost, LeaderLost):
+            pass
+        # Whether it is stored by now is not known.  If it is, then this call did it as far as
+        # anybody can tell: whoever stored the same on the same revision wanted the same.
+        try:
+            return await self._session.ask(request, NamedPosition)
+        except RevisionConflict:
+            found = await self.position_of(name)
+            if found != NamedPosition(glsn, expected + 1):
+                raise
+            return found
 
     # -- keeping it small ---------------------------------------------------------------------
 

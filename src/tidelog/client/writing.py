@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 
 from tidelog.client.appender import AsyncRemoteAppender
+from tidelog.client.known_topics import KnownTopic
 from tidelog.client.orders import OneEntry, Order, Orders, checked_size
+from tidelog.client.run import attachments_of
 from tidelog.client.session import Session
-from tidelog.client.shipper import attachments_of
-from tidelog.errors import BadEntry
+from tidelog.errors import BadEntry, Sealed
 from tidelog.formats.entry import Entry, Kind
-from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import (
     Discard,
     Done,
@@ -31,26 +31,21 @@ class AsyncWriting:
 
     def __init__(self, session: Session, described: TopicDescription) -> None:
         self._session = session
-        self._learn(described)
-        self._orders = Orders(self.manifest)
+        self._name = described.name
+        session.learn(described)
+        self._orders = Orders(self.known)
 
-    def manifest(self) -> TopicManifest:
+    def known(self) -> KnownTopic:
         """What is known of the topic; for any thread."""
-        return self._manifest
+        return self._session.pool.topics[self._name]
 
-    def _learn(self, described: TopicDescription) -> None:
-        self._described = described
-        self._manifest = TopicManifest(
-            topic=described.topic,
-            name=described.name,
-            streams=described.streams,
-            key_streams=described.key_streams,
-            versions=described.versions,
-        )
+    @property
+    def _described(self) -> TopicDescription:
+        return self.known().described
 
     @property
     def name(self) -> str:
-        return self._described.name
+        return self._name
 
     @property
     def versions(self) -> str:
@@ -73,7 +68,9 @@ class AsyncWriting:
         **options: Unpack[AppendOptions],
     ) -> Receipt:
         """Append one entry, which stays until it is trimmed; a ``key`` only picks the stream."""
-        return await self._one(self._orders.append(value, key, stream, options), options)
+        return await self._placed(
+            lambda: self._orders.append(value, key, stream, options), key, stream, options
+        )
 
     async def append_batch(
         self,
@@ -83,7 +80,9 @@ class AsyncWriting:
         **options: Unpack[AppendOptions],
     ) -> Receipt:
         """Append entries without keys; they get neighbouring GLSNs, all or none."""
-        return await self._one(self._orders.many.append_batch(values, stream, options), options)
+        return await self._placed(
+            lambda: self._orders.many.append_batch(values, stream, options), b"", stream, options
+        )
 
     async def put(
         self,
@@ -141,6 +140,17 @@ class AsyncWriting:
     def appender(self, *, bytes_max: int = 8 * MIB) -> AsyncRemoteAppender:
         """Append many entries without waiting for each: see ``AsyncAppenderHandle``."""
         return AsyncRemoteAppender(self._session, self.name, self._orders, bytes_max)
+
+    async def _placed(
+        self, order: Callable[[], Order], key: bytes, stream: int | None, options: AppendOptions
+    ) -> Receipt:
+        """Append to whose turn it is; if that one was sealed, to the next."""
+        while True:
+            try:
+                return await self._one(order(), options)
+            except Sealed:
+                if not self._orders.has_choice(key, stream, options):
+                    raise
 
     async def _one(self, order: Order, options: AppendOptions) -> Receipt:
         timeout = options.get("timeout")

@@ -1,0 +1,33 @@
+"""``tidelog node start``: runs a node of a cluster."""
+
+from __future__ import annotations
+
+import click
+
+from tidelog.cli.config import config_option
+
+
+@click.command("start")
+@config_option
+@click.option(
+    "--until-eof",
+    is_flag=True,
+    help="Stop when the standard input ends, for programs that start nodes.",
+)
+def start(config: str | None, until_eof: bool) -> None:
+    """Run a node of a cluster until SIGTERM or SIGINT.
+
+    The node's directory was made by `tidelog node init`.  A line "ready ADDRESS" for each address
+    says that clients can connect.
+    """
+    from tidelog.runtime.config_sources import load_config
+
+    loaded = load_config(config)
+    from tidelog.net.loops import run
+    from tidelog.runtime.running import run_node
+
+    def ready(addresses: list[str]) -> None:
+        for address in addresses:
+            click.echo(f"ready {address}")
+
+    run(run_node(loaded.config, until_eof=until_eof, ready=ready))

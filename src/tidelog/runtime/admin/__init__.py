@@ -1,0 +1,1 @@
+"""What people ask of a cluster, carried out on whichever node they ask."""
