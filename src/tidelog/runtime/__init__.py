@@ -1,1 +1,1 @@
-"""The shells of a cluster: storage node, metadata node, operator, and the process that runs them."""
+"""The shells of a cluster: storage node, metadata node, operator, and the process that runs all."""
