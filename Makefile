@@ -13,12 +13,15 @@ FUZZ_STAMP := $(VENV)/.fuzz-stamp
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run quickstart test soak fuzz check style types tidy bench format lock clean
+.PHONY: help run pipeline quickstart test soak fuzz check style types tidy bench format lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(STAMP)  ## the main job: producers → log → Spark → table (examples/pipeline.py)
+run: $(STAMP)  ## the main job: a cluster whose leader is killed, and nothing is lost (examples/cluster.py)
+	$(BIN)/python examples/cluster.py $(ARGS)
+
+pipeline: $(STAMP)  ## producers → log → Spark → table (examples/pipeline.py)
 	$(BIN)/python examples/pipeline.py $(ARGS)
 
 quickstart: $(STAMP)  ## the log in one process (examples/quickstart.py)

@@ -11,13 +11,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import appends, client, large, order, pair, spark_read, spark_write
+from bench import appends, client, failover, large, order, pair, spark_read, spark_write
 from bench.machine import facts
 from bench.report import Results, merged, page
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "bench" / "RESULTS.md"
-PARTS = ("appends", "large", "client", "pair", "spark", "order")
+PARTS = ("appends", "large", "client", "pair", "spark", "order", "failover")
 
 
 def arguments() -> argparse.Namespace:
@@ -67,6 +67,11 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
         scale_of_order = order.QUICK if options.quick else order.Scale()
         for name, measured in order.measure_order(directory, scale_of_order):
             results.order[name] = measured
+            tell_of(name, measured)
+    if "failover" in parts:
+        rounds = failover.QUICK if options.quick else failover.Scale()
+        for name, measured in failover.measure_failover(directory, rounds):
+            results.failover[name] = measured
             tell_of(name, measured)
     return results
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.appends import Figure, best_peer
+from bench.report_failover import failover_section
 from bench.report_order import order_section
 from bench.report_pair import pair_section
 from bench.report_served import client_section, spark_section
@@ -35,6 +36,7 @@ class Results:
     pair: dict[str, dict[str, float]] = field(default_factory=dict)
     spark: dict[str, dict[str, float]] = field(default_factory=dict)
     order: dict[str, dict[str, float]] = field(default_factory=dict)
+    failover: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def page(results: Results) -> str:
@@ -45,7 +47,7 @@ def page(results: Results) -> str:
 def merged(known: str, results: Results) -> str:
     """A page with what was measured in place of the same parts of a known one."""
     parts = _parts_of(known) | _sections(results)
-    order = ("appends", "large", "client", "pair", "spark", "order")
+    order = ("appends", "large", "client", "pair", "spark", "order", "failover")
     text = [f"{_PART.format(name)}\n\n{parts[name]}" for name in order if name in parts]
     return "\n\n".join([TITLE, *text]) + "\n"
 
@@ -73,6 +75,9 @@ def _sections(results: Results) -> dict[str, str]:
         sections["spark"] = f"## Spark\n\n{run}\n\n{spark_section(results.spark)}"
     if results.order:
         sections["order"] = f"## Order layer\n\n{run}\n\n{order_section(results.order)}"
+    if results.failover:
+        text = failover_section(results.failover)
+        sections["failover"] = f"## Cluster and fail-over\n\n{run}\n\n{text}"
     return sections
 
 

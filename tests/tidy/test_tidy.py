@@ -54,6 +54,8 @@ DISK_MODULE_USERS = frozenset(
         "datastore/endpoints.py",
         "net/security.py",
         "pipeline/session.py",
+        "runtime/config_sources.py",
+        "runtime/local_nodes.py",
     )
 )
 """Files outside storage that may speak to the operating system."""
