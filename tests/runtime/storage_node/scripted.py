@@ -60,7 +60,7 @@ DIRECTOR: Final = NodeId(9)
 TOPIC: Final = TopicId(1)
 STREAM: Final = StreamId(1)
 OTHER: Final = StreamId(2)
-SECONDS: Final = 5.0
+SECONDS: Final = 20.0
 OPTIONS: Final = StorageNodeOptions(
     tick_seconds=0.01,
     replica=ReplicaOptions(heartbeat_ticks=10, resend_ticks=5),

@@ -31,6 +31,8 @@ from tidelog.errors import (
 from tidelog.interface.records import Ack
 from tidelog.runtime.storage_node import StorageNode, StorageNodeOptions
 
+PATIENT_SECONDS = 10.0
+
 
 @scene
 async def test_an_append_is_acknowledged_with_its_place_in_the_order() -> None:
@@ -44,8 +46,8 @@ async def test_an_append_is_acknowledged_with_its_place_in_the_order() -> None:
 
 @scene
 async def test_a_lone_append_on_idle_nodes_waits_for_no_timer() -> None:
-    patient = StorageNodeOptions(tick_seconds=10.0, session=OPTIONS.session)
-    async with running(options=patient) as cluster, asyncio.timeout(5):
+    patient = StorageNodeOptions(tick_seconds=PATIENT_SECONDS, session=OPTIONS.session)
+    async with running(options=patient) as cluster, asyncio.timeout(PATIENT_SECONDS / 2):
         await cluster.elect(1, (2, 3))
         for number in range(3):
             placed = await cluster.member(1).node.append(STREAM, batch(b"a"), 1)

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from tests.runtime.storage_node.image_disk import ImageDisk
-from tests.runtime.storage_node.scripted import OTHER, STREAM, TOPIC, scene
+from tests.runtime.storage_node.scripted import OTHER, SECONDS, STREAM, TOPIC, scene
 from tidelog.core.compaction.plan import Strategy
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.order.state import StreamOrder, TopicOrder
@@ -332,6 +332,6 @@ def _fail(error: BaseException) -> None:
 
 
 async def _until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(SECONDS):
         while not holds():
             await asyncio.sleep(0.001)

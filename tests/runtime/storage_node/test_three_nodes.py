@@ -8,6 +8,7 @@ from functools import partial
 from tests.runtime.storage_node.scripted import (
     DIRECTOR,
     OTHER,
+    SECONDS,
     STREAM,
     TOPIC,
     Cluster,
@@ -146,7 +147,7 @@ async def test_listeners_are_told_when_more_can_be_read() -> None:
         node, told = cluster.member(2).node, asyncio.Event()
         end = node.listen(told.set)
         await cluster.member(1).node.append(STREAM, batch(b"a"), 1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(SECONDS):
             while node.readable_end(TOPIC, [STREAM]) != 2:
                 await told.wait()
                 told.clear()
