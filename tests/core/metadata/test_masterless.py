@@ -148,6 +148,31 @@ def test_an_idle_cluster_writes_nothing_to_its_raft_log() -> None:
     assert len(cluster.proposed) == before
 
 
+def test_a_report_that_lets_nothing_be_ordered_waits_for_the_one_that_does() -> None:
+    """Its batch would only hold up the batch of the other one."""
+    cluster = Cluster().with_streams(1, Quorum.MAJORITY)
+    first, second, third = cluster.storage
+    before = len(cluster.proposed)
+    cluster.append(1, 3, [first])
+    assert len(cluster.proposed) == before
+    cluster.append(1, 3, [second])
+    assert len(cluster.proposed) == before + len(cluster.nodes), "one entry on every node"
+    assert cluster.storage[first].glsns(1) == [1, 2, 3]
+    cluster.append(1, 3, [third])
+    assert len(cluster.proposed) == before + len(cluster.nodes)
+
+
+def test_a_report_that_nothing_else_comes_for_is_in_the_log_after_a_tick() -> None:
+    cluster = Cluster().with_streams(1, Quorum.MAJORITY)
+    first, second, _ = cluster.storage
+    cluster.append(1, 3, [first])
+    cluster.tick()
+    stream = cluster.leader.machine.order.stream(StreamId(1))
+    assert [replica.end for replica in stream.replicas if replica.node == first] == [4]
+    cluster.append(1, 3, [second])
+    assert cluster.storage[second].glsns(1) == [1, 2, 3]
+
+
 def test_a_report_that_was_lost_on_its_way_to_the_leader_is_shared_again() -> None:
     cluster = Cluster().with_streams(1)
     lost: list[Share] = []

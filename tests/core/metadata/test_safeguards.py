@@ -165,9 +165,16 @@ SAFEGUARDS = [
     # An idle leader proposes all the same.
     Safeguard(
         Proposing,
-        "_has_something",
+        "_is_worth_a_batch",
         whatever_waits,
         test_masterless.test_an_idle_cluster_writes_nothing_to_its_raft_log,
+    ),
+    # A leader proposes what lets nothing be ordered.
+    Safeguard(
+        proposing,
+        "would_order",
+        always,
+        test_masterless.test_a_report_that_lets_nothing_be_ordered_waits_for_the_one_that_does,
     ),
     # A change whose leader died is never answered.
     Safeguard(

@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from tidelog.core.order.commands import Report
@@ -38,6 +39,10 @@ class Collector:
     def is_waiting(self) -> bool:
         """Whether there is a report that is worth a batch."""
         return bool(self._waiting)
+
+    def waiting(self) -> Iterator[Report]:
+        """Those that are."""
+        return (self._newest[replica] for replica in self._waiting)
 
     def collect(self, report: Report) -> None:
         """Take a report of a replica."""

@@ -4,7 +4,8 @@ Invariants:
   P1  one batch of this node is in the Raft log unapplied at a time; the next one takes all that
       came in meanwhile
   P2  a batch that brings reports or changes ends with a cut, so nothing waits for a later one
-  P3  no batch is proposed that would change nothing
+  P3  no batch is proposed that would change nothing, and none for reports that let no cut order
+      more: they wait for the one that does, which would else wait for theirs; at most for a tick
   P4  what waits is bounded; what does not fit is refused, and reports come again
   P5  what Raft refuses for now (a leader that hands over) waits; it is tried again after a tick
   P6  under another leader all that waits is offered again: what the last one had may be lost
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum
+from itertools import chain
 
 from tidelog import limits
 from tidelog.core.metadata.assignment import plan_assignment
@@ -30,6 +32,7 @@ from tidelog.core.metadata.commands import (
 from tidelog.core.metadata.machine import MetadataMachine
 from tidelog.core.metadata.messages import Share
 from tidelog.core.order.commands import Cut, Report
+from tidelog.core.order.foresight import would_order
 from tidelog.core.raft.entries import NO_INDEX, RaftTerm
 from tidelog.core.raft.node import Raft, Refused, Role
 from tidelog.types import NO_NODE, NodeId
@@ -52,6 +55,7 @@ class Proposing:
         "_followed",
         "_heard",
         "_in_flight",
+        "_is_due",
         "_is_refused",
         "_leader",
         "_moves",
@@ -79,6 +83,8 @@ class Proposing:
         self._leader: tuple[RaftTerm, NodeId] = (raft.term, NO_NODE)
         self._in_flight = NO_INDEX
         self._is_refused = False
+        self._is_due = False
+        """Whether reports have waited for a tick."""
         self._requests: deque[tuple[Request, int]] = deque()
         self._reports: dict[Replica, Report] = {}
         """Reports that other nodes shared, the newest of each replica."""
@@ -92,6 +98,7 @@ class Proposing:
         self._ticks += 1
         self._is_refused = False
         self._notice_leader()
+        self._is_due = self._has_reports
         self._moves = ()
         if self._leads:
             current = {node.node: node.collector for node in machine.nodes.values()}
@@ -136,7 +143,7 @@ class Proposing:
             return self._raft.leader != NO_NODE and self._has_to_share
         if self._is_refused or self._raft.applied < self._in_flight:
             return False
-        return self._has_something(machine)
+        return self._is_worth_a_batch(machine)
 
     def propose_or_share(self, machine: MetadataMachine) -> Share | None:
         """Propose the next batch if this node leads; else return what the leader is to be told."""
@@ -152,15 +159,18 @@ class Proposing:
     def _leads(self) -> bool:
         return self._raft.role is Role.LEADER
 
-    def _has_something(self, machine: MetadataMachine) -> bool:
-        """Whether a batch would change anything (P3)."""
-        return bool(
-            self._requests
-            or self._reports
-            or self._moves
-            or self._collector.is_waiting
-            or machine.order.has_pending
-        )
+    def _is_worth_a_batch(self, machine: MetadataMachine) -> bool:
+        """Whether there is something that a batch should not wait for (P3)."""
+        if self._requests or self._moves or machine.order.has_pending:
+            return True
+        if not self._has_reports:
+            return False
+        waiting = chain(self._reports.values(), self._collector.waiting())
+        return self._is_due or would_order(machine.order, waiting)
+
+    @property
+    def _has_reports(self) -> bool:
+        return bool(self._reports) or self._collector.is_waiting
 
     @property
     def _has_to_share(self) -> bool:
@@ -187,7 +197,7 @@ class Proposing:
         shared = [self._reports.pop(replica) for replica in list(self._reports)[:room]]
         own = self._collector.take(room - len(shared))
         index = self._raft.propose(encode_batch(Batch((*moves, *requests, *shared, *own, Cut()))))
-        self._moves = ()
+        self._moves, self._is_due = (), False
         if isinstance(index, Refused):
             self._is_refused = True
             self._collector.offer_again()

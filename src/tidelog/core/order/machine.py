@@ -291,6 +291,10 @@ class OrderMachine:
             self._history.settle(changed, self._version)
         self._update_pending(changed)
 
+    def is_backlogged(self, order: StreamOrder) -> bool:
+        """Whether a stream waits until more replicas have applied its cuts."""
+        return self._history.is_backlogged(order)
+
     def _update_pending(self, order: StreamOrder) -> None:
         """Keep O2 for a stream that changed."""
         end = self._orderable_end(order)
@@ -301,7 +305,7 @@ class OrderMachine:
 
     def _orderable_end(self, order: StreamOrder) -> Llsn:
         """How far the next cut may order a stream; at or below its ordered end if it may not."""
-        if order.status is StreamStatus.SEALED or self._history.is_backlogged(order):
+        if order.status is StreamStatus.SEALED or self.is_backlogged(order):
             return order.llsn_end
         return durable_end(order.replicas, self._topics[order.topic].quorum)
 
@@ -361,9 +365,8 @@ class OrderMachine:
             self._streams[each.stream] = StreamOrder(topic.topic, each.stream, replicas)
 
     def _on_retain_topic(self, command: RetainTopic) -> None:
-        topic = self.topic(command.topic)
-        refuse_retention(command, topic)
-        self._topics[topic.topic] = retained(topic, command)
+        refuse_retention(command, self.topic(command.topic))
+        self._topics[command.topic] = retained(self.topic(command.topic), command)
 
     def _on_remove_stream(self, command: RemoveStream) -> None:
         order = self.stream(command.stream)
