@@ -8,6 +8,8 @@ Invariants:
   Z3  entries arrive in order; LLSNs are left out only up to the leader's snapshot index
   Z4  the replica becomes complete with the context, in one write, at the head that the leader
       had when it began (T10)
+  Z5  what is not ordered here is not kept if the leader may have compacted some of it: nobody
+      would ever tell the GLSNs of the dead
 """
 
 from __future__ import annotations
@@ -119,6 +121,8 @@ class SyncTarget:
 
     def _begin(self, request: SyncInitRequest) -> None:
         state = self._state
+        if self._may_hold_dead(request):
+            state.go_to(request.term, is_complete=False)  # Only the ordered part is kept then.
         end = self._kept_end(request)
         self._init, self._is_done = request, False
         state.break_promises()  # What was to be said of the log may be true no longer.
@@ -130,6 +134,11 @@ class SyncTarget:
         state.is_filling = True
         self._place = state.log.end
         self._ordered_end = max(state.context.llsn_end, request.first)
+
+    def _may_hold_dead(self, request: SyncInitRequest) -> bool:
+        """Whether entries are here without GLSNs that the leader has left out since (Z5)."""
+        ordered_end = self._state.context.llsn_end
+        return ordered_end <= request.snapshot_index and ordered_end < self._state.log.end
 
     def _kept_end(self, request: SyncInitRequest) -> Llsn:
         """The end of what this log surely has in common with the leader's (Z2)."""

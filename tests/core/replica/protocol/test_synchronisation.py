@@ -24,6 +24,7 @@ from tidelog.core.replica.messages import (
     SyncRequest,
 )
 from tidelog.core.replica.options import ReplicaOptions
+from tidelog.types import Llsn
 
 NODE_1, NODE_2, NODE_3 = nodes(1, 2, 3)
 SYNC = (SyncRequest, SyncInitRequest, SyncInitResponse, SyncEntriesRequest, SyncEntriesResponse)
@@ -352,3 +353,31 @@ def test_a_node_that_lost_its_disk_is_dead_and_its_successor_loses_nothing() -> 
     group.crash(2)
     group.elect(4, 1)
     assert group.data(4) == group.data(1) == [b"x"]
+
+
+def test_what_was_not_ordered_is_not_kept_when_the_leader_has_compacted_beyond_it() -> None:
+    """A store may know no GLSNs of dead entries: kept ones would be without for ever (Z5)."""
+    group = a_group(b"a")
+    group.append(1, b"b", b"c")
+    group.deliver()
+    assert group.data(3) == [b"a", b"b", b"c"]
+    group.isolate(3)
+    for data in (b"d", b"e"):
+        group.append(1, data)
+        group.deliver()
+        group.report()
+        group.cut()
+        group.tell_cuts(1, 2)
+    assert group[1].durable_context.llsn_end > 4
+    assert group[3].durable_context.llsn_end == 2
+    group.compact(1, 4, 2)
+    group[1].joined(Llsn(4))
+    group.heal()
+    group.elect(1, 2, 3)
+    group.pass_time(60)
+    [begin] = {each.begin for each in group.sent if isinstance(each, SyncInitResponse)}
+    assert begin == 2, "only the ordered part was kept"
+    assert group[3].is_complete
+    assert group.data(3)[:3] == [b"a", b"c", b"d"]
+    group.order_all()
+    assert_equal(group, 1, 3)
