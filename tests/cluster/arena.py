@@ -154,6 +154,7 @@ class Arena:
 
     def leader(self, stream: int | None = None) -> LocalNode:
         """Of a log stream; of one that the load writes to if none is named."""
+        self.wait_until(lambda: bool(self.streams()), "something was appended")
         wanted = stream if stream is not None else self.random.choice(self.streams())
 
         def found() -> ClusterStream | None:

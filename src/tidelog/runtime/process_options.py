@@ -43,7 +43,7 @@ def storage_options(config: Config) -> StorageNodeOptions:
         tick_seconds=tick,
         replica=ReplicaOptions(heartbeat_ticks=ticks(1.0), resend_ticks=ticks(0.5)),
         session=NodeOptions(
-            patience_ticks=ticks(5.0), keep_ticks=ticks(1.0), retry_ticks=ticks(0.2)
+            patience_ticks=ticks(5.0), keep_ticks=ticks(2.0), retry_ticks=ticks(0.2)
         ),
         snapshot_bytes=config.storage.snapshot_bytes,
     )

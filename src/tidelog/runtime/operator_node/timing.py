@@ -20,7 +20,7 @@ class OperatorTiming:
     ping: float = 0.2
     """A storage node that says nothing for so long is asked for a sign of life."""
     suspect: float = 0.5
-    answer: float = 2.0
+    answer: float = 5.0
     """A storage node that answers nothing for so long is deaf, whatever it says itself."""
     replace: float = 300.0
     balance: float = 30.0
