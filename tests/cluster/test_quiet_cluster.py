@@ -21,8 +21,6 @@ ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-of-this-test-that-is-long-enough"
 OTHER_TOKEN = "a-token-of-another-cluster-that-is-as-long"
 IDLE_SECONDS = 3.0
-IDLE_SHARE_MAX = 0.10
-"""Of one core, for all three; the figure that is promised is measured by the benchmark."""
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 URL = re.compile(r"tidelog://[\w.:,/]+")
 METRIC_ROW = re.compile(r"^\| `(tidelog_\w+)", re.MULTILINE)
@@ -36,12 +34,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-def test_an_idle_cluster_writes_nothing_and_hardly_works(cluster: LocalCluster) -> None:
+def test_an_idle_cluster_writes_nothing(cluster: LocalCluster) -> None:
     with cluster.connect() as log:
         log.append(b"something before the quiet")
-    figures = idle_figures(cluster, IDLE_SECONDS)
-    assert figures["written_bytes"] == 0
-    assert figures["cpu_share"] < IDLE_SHARE_MAX
+    assert idle_figures(cluster, IDLE_SECONDS)["written_bytes"] == 0
 
 
 def test_clients_are_told_what_they_did_wrong(cluster: LocalCluster) -> None:
