@@ -20,7 +20,7 @@ from tidelog.testing import LocalCluster
 KEYS = 50
 BATCH = 10
 SMALL_FILES = {"storage.wal_file_bytes": "131072"}
-WRITES = 300
+WRITES = 200
 """Of keys, between two kills."""
 FILLING = bytes(400)
 

@@ -22,7 +22,7 @@ STAGES = 3
 """Of one publication, each with a record for every log stream."""
 MORE = 3
 """Publications and stored positions that must succeed before and after a fault."""
-SOAK_TURNS = 10
+TURNS = 10
 POSITION = "reader"
 
 
@@ -97,27 +97,18 @@ def parts(
     ]
 
 
-@pytest.mark.slow
-def test_publications_are_made_once_whoever_is_killed(tmp_path: Path) -> None:
-    play(tmp_path, 1)
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_publications_are_made_once_again_and_again(tmp_path: Path) -> None:
-    play(tmp_path, SOAK_TURNS)
-
-
-def play(directory: Path, turns: int) -> None:
+def test_publications_are_made_once_whoever_is_killed(tmp_path: Path) -> None:
     with (
-        LocalCluster(3, directory=directory, streams=1) as cluster,
+        LocalCluster(3, directory=tmp_path, streams=1) as cluster,
         Arena(cluster, subscribers=0) as arena,
     ):
         with cluster.connect() as log:
             log.create_topic(TOPIC, streams=STREAMS)
         publishers = Publishers(cluster.url)
         with publishers.workers.running(publishers.works):
-            for _ in range(turns):
+            for _ in range(TURNS):
                 arena.wait_until_whole()
                 publishers.wait_for_more(arena)
                 node = arena.leader()

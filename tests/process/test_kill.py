@@ -100,5 +100,8 @@ def test_one_log_lives_through_kills_and_loses_or_doubles_nothing(
     assert not problems
     assert ledger.acknowledged > rounds * ACKNOWLEDGED_MIN // 2
     assert ledger.figures["failures"] == 0
-    for work in ("flushes", "snapshots", "deleted", "rewritten"):
+    met = (
+        ("flushes", "snapshots", "deleted", "rewritten") if rounds == SOAK_ROUNDS else ("flushes",)
+    )
+    for work in met:
         assert ledger.figures[work] > 0, f"no {work}: the kills did not meet what they should"

@@ -41,7 +41,7 @@ KEYS = 40
 NUMBERS = count(1)
 
 
-@pytest.fixture(params=["delta", "parquet"])
+@pytest.fixture(params=["delta", pytest.param("parquet", marks=pytest.mark.soak)])
 def kind(request: pytest.FixtureRequest) -> Any:
     return request.param
 
