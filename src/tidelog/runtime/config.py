@@ -139,7 +139,7 @@ class TimingSection(msgspec.Struct, frozen=True, kw_only=True):
             description="A storage node that says nothing for so long is asked to answer, by "
             "operators.",
         ),
-    ] = 0.2
+    ] = 0.25
     suspect: Annotated[
         float,
         Meta(ge=0.1, le=600, description="A node that is silent for so long is taken for dead."),
@@ -182,7 +182,7 @@ class TimingSection(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0.1
     storage_tick: Annotated[
         float, Meta(ge=0.01, le=1, description="The unit of time of a storage node.")
-    ] = 0.1
+    ] = 0.2
     stop: Annotated[
         float,
         Meta(ge=0, le=3600, description="How long requests may take when the process is stopped."),

@@ -17,8 +17,9 @@ class OperatorTiming:
     """Seconds; ``OperatorOptions`` says what each is for."""
 
     tick: float = 0.1
-    ping: float = 0.2
-    """A storage node that says nothing for so long is asked for a sign of life."""
+    ping: float = 0.25
+    """A storage node that says nothing for so long is asked for a sign of life; more than the
+    heartbeat of metadata nodes, which is a sign, too."""
     suspect: float = 0.5
     answer: float = 5.0
     """A storage node that answers nothing for so long is deaf, whatever it says itself."""
