@@ -23,10 +23,6 @@ def can_mount() -> bool:
 
 
 @cache
-def can_compile() -> bool:
-    return shutil.which("gcc") is not None
-
-
 @contextmanager
 def small_disk(place: Path, mebibytes: int) -> Iterator[None]:
     """A file system of this size at ``place``, which is made."""

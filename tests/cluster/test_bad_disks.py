@@ -8,7 +8,6 @@ import pytest
 
 from tests.cluster.arena import Arena
 from tests.cluster.disks import (
-    can_compile,
     can_mount,
     compile_shim,
     failing_syncs,
@@ -68,7 +67,6 @@ def is_full(node: LocalNode) -> bool:
     return "tidelog_node_disk_full 1.0" in node.page("/metrics")[1]
 
 
-@pytest.mark.skipif(not can_compile(), reason="needs gcc")
 def test_a_leader_whose_sync_fails_stops_and_comes_back_with_all_that_it_promised(
     tmp_path: Path,
 ) -> None:

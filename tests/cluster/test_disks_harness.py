@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.disks import (
-    can_compile,
     can_mount,
     compile_shim,
     failing_syncs,
@@ -33,7 +32,6 @@ for sync in (os.fsync, os.fdatasync):
 """
 
 
-@pytest.mark.skipif(not can_compile(), reason="needs gcc")
 def test_syncs_fail_once_the_trigger_is_there_and_not_before(tmp_path: Path) -> None:
     trigger = tmp_path / "now"
     environment = os.environ | failing_syncs(compile_shim(tmp_path), trigger)

@@ -24,6 +24,8 @@ from tidelog.errors import (
     LogError,
     NotLeader,
     StaleWrite,
+    UnknownStream,
+    UnknownTopic,
     Unreachable,
 )
 from tidelog.formats.messages import AppendBatches, Receipts
@@ -35,6 +37,7 @@ from tidelog.runtime.gateway.counters import GatewayCounters
 from tidelog.runtime.gateway.peers import PassedOn, Peers
 from tidelog.runtime.gateway.surroundings import Replicas
 from tidelog.runtime.storage_node.appends import Placed
+from tidelog.server.appends import decode_append
 from tidelog.server.backend import Outcome
 from tidelog.types import NO_NODE, NodeId, StreamId
 
@@ -68,6 +71,15 @@ class AppendRouter:
         cluster.listen(self._on_view)
 
     # -- what comes in ------------------------------------------------------------------------
+
+    def check(self, message: AppendBatches, attachment: memoryview) -> Append:
+        """The append in a request; NotLeader for what is only too new to be known here."""
+        try:
+            return decode_append(self._cluster.topic(message.topic), message, attachment)
+        except (UnknownTopic, UnknownStream) as error:
+            if self._cluster.doubts(message.topic):
+                raise NotLeader(f"{error}; it may be too new to be known here yet") from error
+            raise
 
     def post(self, append: Append, seconds: float) -> Outcome:
         """Append wherever the leaders are; the future tells what became of all parts."""

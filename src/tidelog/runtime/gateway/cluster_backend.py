@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from tidelog.embedded.engine import INTERNAL_PREFIX
 from tidelog.embedded.staging import PUBLISH_TOPIC
-from tidelog.errors import NotLeader, UnknownStream, UnknownTopic, WrongState
+from tidelog.errors import UnknownTopic, WrongState
 from tidelog.formats.admin_messages import AdminRequest
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import (
@@ -44,7 +44,7 @@ from tidelog.formats.messages import (
 from tidelog.interface.appends import Append
 from tidelog.net.threads import WorkThreads
 from tidelog.runtime.gateway.parts import GatewayParts
-from tidelog.server.appends import decode_append, decode_parts
+from tidelog.server.appends import decode_parts
 from tidelog.server.backend import PAGES_AT_ONCE, Outcome, Reply, WorkMessage
 from tidelog.server.counters import Counters
 from tidelog.server.reads import encode_page
@@ -78,15 +78,8 @@ class ClusterBackend:
     # -- appends ------------------------------------------------------------------------------
 
     def check_append(self, message: AppendBatches, attachment: memoryview) -> Append:
-        """NotLeader for what is only too new to be known here."""
-        cluster = self._parts.cluster
         _refuse_internal(message.topic)
-        try:
-            return decode_append(cluster.topic(message.topic), message, attachment)
-        except (UnknownTopic, UnknownStream) as error:
-            if cluster.doubts(message.topic):
-                raise NotLeader(f"{error}; it may be too new to be known here yet") from error
-            raise
+        return self._parts.router.check(message, attachment)
 
     def post_append(self, append: Append, seconds: float) -> Outcome:
         return self._parts.router.post(append, seconds)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from tidelog.embedded.staging import PUBLISH_TOPIC
-from tidelog.errors import NotLeader, UnknownStream, UnknownTopic, WrongState
+from tidelog.errors import WrongState
 from tidelog.formats.messages import (
     Answer,
     AppendBatches,
@@ -36,7 +36,6 @@ from tidelog.formats.stored_positions import POSITIONS_TOPIC
 from tidelog.interface.appends import Append
 from tidelog.net.threads import WorkThreads
 from tidelog.runtime.gateway.parts import GatewayParts
-from tidelog.server.appends import decode_append
 from tidelog.server.backend import Outcome, Reply, WorkMessage
 from tidelog.server.counters import Counters
 from tidelog.server.reads import encode_page
@@ -66,14 +65,7 @@ class LocalBackend:
     # -- appends ------------------------------------------------------------------------------
 
     def check_append(self, message: AppendBatches, attachment: memoryview) -> Append:
-        """NotLeader for what is only too new to be known here."""
-        cluster = self._parts.cluster
-        try:
-            return decode_append(cluster.topic(message.topic), message, attachment)
-        except (UnknownTopic, UnknownStream) as error:
-            if cluster.doubts(message.topic):
-                raise NotLeader(f"{error}; it may be too new to be known here yet") from error
-            raise
+        return self._parts.router.check(message, attachment)
 
     def post_append(self, append: Append, seconds: float) -> Outcome:
         return self._parts.router.post_here(append, seconds)
