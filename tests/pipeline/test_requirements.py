@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.errors import CorruptData, Unavailable
-from tidelog.pipeline.batch_range import BatchRange, batch_range
+from tidelog.pipeline.materialization.batch_range import BatchRange, batch_range
 from tidelog.pipeline.requirements import check_requirements
 
 

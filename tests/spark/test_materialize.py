@@ -30,8 +30,8 @@ from tidelog.errors import (
 )
 from tidelog.formats.entry import Entry, Kind
 from tidelog.pipeline import BatchProgress, MaterializeSummary, materialize, read_table
-from tidelog.pipeline.delta_table import DeltaFacts
-from tidelog.pipeline.parquet_table import ParquetFacts
+from tidelog.pipeline.materialization.delta_table import DeltaFacts
+from tidelog.pipeline.materialization.parquet_table import ParquetFacts
 from tidelog.storage.os_vfs import OsVfs
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from tests.spark.nodes import Node
 from tests.spark.test_materialize import Job
 from tidelog.errors import MissedDeletes
 from tidelog.interface.figures import TopicStats
-from tidelog.pipeline import BatchProgress, missed_deletes, read_table
-from tidelog.pipeline.delta_table import DeltaFacts
-from tidelog.pipeline.missed_deletes import DeleteWatch, Rebuilder
-from tidelog.pipeline.parquet_table import ParquetFacts
+from tidelog.pipeline import BatchProgress, read_table
+from tidelog.pipeline.materialization import missed_deletes
+from tidelog.pipeline.materialization.delta_table import DeltaFacts
+from tidelog.pipeline.materialization.missed_deletes import DeleteWatch, Rebuilder
+from tidelog.pipeline.materialization.parquet_table import ParquetFacts
 
 KEYS = [b"kept", b"deleted", b"deleted too"]
 

@@ -17,13 +17,13 @@ from tidelog.errors import BadOption, CorruptData, WrongLog
 from tidelog.formats.entry import Kind
 from tidelog.interface.records import Record
 from tidelog.pipeline import read_table
-from tidelog.pipeline.changes import facts_of_entries
-from tidelog.pipeline.delta_table import DeltaFacts
-from tidelog.pipeline.facts import Facts
-from tidelog.pipeline.materialization import ENTRY_COLUMNS
-from tidelog.pipeline.parquet_table import CURRENT, ParquetFacts
-from tidelog.pipeline.progress import Counts
-from tidelog.pipeline.tables import Beginning, Origin, Table
+from tidelog.pipeline.materialization.changes import facts_of_entries
+from tidelog.pipeline.materialization.delta_table import DeltaFacts
+from tidelog.pipeline.materialization.facts import Facts
+from tidelog.pipeline.materialization.parquet_table import CURRENT, ParquetFacts
+from tidelog.pipeline.materialization.progress import Counts
+from tidelog.pipeline.materialization.running import ENTRY_COLUMNS
+from tidelog.pipeline.materialization.tables import Beginning, Origin, Table
 
 ORIGIN = Origin("00" * 16, "events")
 FORMATS: dict[str, Any] = {"delta": DeltaFacts, "parquet": ParquetFacts}

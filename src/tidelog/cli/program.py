@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from io import StringIO
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ import click
 
 from tidelog import __version__
 from tidelog.cli.failures import failure_of
+from tidelog.cli.lazy_group import LazyGroup
 from tidelog.errors import LogError
 
 COMMANDS: Final = {
@@ -44,18 +44,8 @@ COMMANDS: Final = {
 """Name of each command → its module; the command in it is called ``command``."""
 
 
-class Program(click.Group):
-    """A group whose commands are imported one by one."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = COMMANDS.get(cmd_name)
-        if module is None:
-            return None
-        command: click.Command = import_module(module).command
-        return command
+class Program(LazyGroup):
+    """The root."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -71,7 +61,9 @@ class Program(click.Group):
             raise failure_of(error) from error
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Program, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(__version__, prog_name="tidelog")
 def program() -> None:
     """One durable, totally ordered log for Python and Spark.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.pipeline.job import materialize
-from tidelog.pipeline.progress import BatchProgress, MaterializeSummary
-from tidelog.pipeline.tables import read_table
+from tidelog.pipeline.materialization.job import materialize
+from tidelog.pipeline.materialization.progress import BatchProgress, MaterializeSummary
+from tidelog.pipeline.materialization.tables import read_table
 
 __all__ = ["BatchProgress", "MaterializeSummary", "materialize", "read_table"]

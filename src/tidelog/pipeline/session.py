@@ -27,8 +27,8 @@ _LOCAL_SETTINGS: Final = {
 
 
 @contextmanager
-def session(given: SparkSession | None, master: str) -> Iterator[SparkSession]:
-    """A session to work with; only one that was started here is stopped."""
+def session(given: SparkSession | None, master: str, job: str) -> Iterator[SparkSession]:
+    """A session to work with; only one that was started here, under the job's name, is stopped."""
     found = given or SparkSession.getActiveSession()
     if found is not None:
         yield found
@@ -36,7 +36,7 @@ def session(given: SparkSession | None, master: str) -> Iterator[SparkSession]:
     # Spark looks for data sources with the Python that this names, and no setting does the same.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = _SETTINGS | (_LOCAL_SETTINGS if master.startswith("local") else {})
-    builder = SparkSession.builder.master(master).appName("tidelog materialize")
+    builder = SparkSession.builder.master(master).appName(f"tidelog {job}")
     for name, value in settings.items():
         builder = builder.config(name, value)
     started = builder.getOrCreate()

@@ -18,7 +18,8 @@ from pyarrow import dataset
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.errors import WrongLog
-from tidelog.pipeline.changes import (
+from tidelog.pipeline.directories import remove_tree
+from tidelog.pipeline.materialization.changes import (
     FACT_COLUMNS,
     FACT_SCHEMA,
     GRAVE_COLUMNS,
@@ -31,9 +32,8 @@ from tidelog.pipeline.changes import (
     outliving_keys,
     outliving_storages,
 )
-from tidelog.pipeline.directories import remove_tree
-from tidelog.pipeline.facts import Facts, frame_of, may_be_late
-from tidelog.pipeline.tables import Beginning, Origin
+from tidelog.pipeline.materialization.facts import Facts, frame_of, may_be_late
+from tidelog.pipeline.materialization.tables import Beginning, Origin
 
 GRAVES: Final = "_tombstones"
 STAGE: Final = "_overwrite"

@@ -18,18 +18,18 @@ import tidelog
 from tidelog import errors
 from tidelog.errors import CorruptData, LogError, LogLocked
 from tidelog.limits import MIB
-from tidelog.pipeline.batch_range import batch_range
-from tidelog.pipeline.delta_table import DeltaFacts
-from tidelog.pipeline.facts import Facts
-from tidelog.pipeline.missed_deletes import (
+from tidelog.pipeline.materialization.batch_range import batch_range
+from tidelog.pipeline.materialization.delta_table import DeltaFacts
+from tidelog.pipeline.materialization.facts import Facts
+from tidelog.pipeline.materialization.missed_deletes import (
     DeleteWatch,
     EntrySource,
     OnMissedDeletes,
     Rebuilder,
 )
-from tidelog.pipeline.parquet_table import ParquetFacts
-from tidelog.pipeline.progress import BatchProgress, Counts, MaterializeSummary
-from tidelog.pipeline.tables import Origin, Table
+from tidelog.pipeline.materialization.parquet_table import ParquetFacts
+from tidelog.pipeline.materialization.progress import BatchProgress, Counts, MaterializeSummary
+from tidelog.pipeline.materialization.tables import Origin, Table
 from tidelog.storage.os_vfs import OsVfs
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tidelog.errors import BadOption
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidelog.pipeline.facts import Facts
+    from tidelog.pipeline.materialization.facts import Facts
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -71,8 +71,8 @@ class Table(Protocol):
 
 def read_table(spark: SparkSession, path: str) -> DataFrame:
     """The rows of a table that ``materialize`` made, as they are now."""
-    from tidelog.pipeline.delta_table import delta_rows  # noqa: PLC0415
-    from tidelog.pipeline.parquet_table import is_parquet_table, parquet_rows  # noqa: PLC0415
+    from tidelog.pipeline.materialization.delta_table import delta_rows  # noqa: PLC0415
+    from tidelog.pipeline.materialization.parquet_table import is_parquet_table, parquet_rows  # noqa: PLC0415
 
     if is_parquet_table(path):
         return parquet_rows(spark, path)

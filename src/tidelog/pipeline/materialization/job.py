@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from tidelog.errors import BadOption
-from tidelog.pipeline.progress import BatchProgress, MaterializeSummary
+from tidelog.pipeline.materialization.progress import BatchProgress, MaterializeSummary
 from tidelog.pipeline.requirements import check_requirements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidelog.pipeline.missed_deletes import OnMissedDeletes
+    from tidelog.pipeline.materialization.missed_deletes import OnMissedDeletes
 
 TableFormat = Literal["delta", "parquet"]
 DEFAULT_MASTER: Final = "local[*]"
@@ -55,7 +55,7 @@ def materialize(
     check_requirements(delta=format == "delta")
 
     # What follows needs the modules that were just found to be there.
-    from tidelog.pipeline.materialization import Work, run  # noqa: PLC0415
+    from tidelog.pipeline.materialization.running import Work, run  # noqa: PLC0415
     from tidelog.pipeline.session import session  # noqa: PLC0415
 
     work = Work(
@@ -69,7 +69,7 @@ def materialize(
         on_missed_deletes=on_missed_deletes,
         timeout=timeout,
     )
-    with session(spark, spark_master) as opened:
+    with session(spark, spark_master, "materialize") as opened:
         return run(opened, work, progress)
 
 

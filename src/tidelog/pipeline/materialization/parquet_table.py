@@ -20,7 +20,8 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.errors import BadOption, CorruptData, WrongLog
-from tidelog.pipeline.changes import (
+from tidelog.pipeline.directories import remove_tree, sync_tree
+from tidelog.pipeline.materialization.changes import (
     FACT_SCHEMA,
     GRAVE_COLUMNS,
     GRAVE_SCHEMA,
@@ -31,9 +32,8 @@ from tidelog.pipeline.changes import (
     of_kind,
     outliving_storages,
 )
-from tidelog.pipeline.directories import remove_tree, sync_tree
-from tidelog.pipeline.facts import Facts, frame_of
-from tidelog.pipeline.tables import Beginning, Origin
+from tidelog.pipeline.materialization.facts import Facts, frame_of
+from tidelog.pipeline.materialization.tables import Beginning, Origin
 from tidelog.storage.atomic_file import read_file, replace_file
 from tidelog.storage.os_vfs import OsVfs
 

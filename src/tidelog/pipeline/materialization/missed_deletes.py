@@ -17,10 +17,10 @@ from pyspark.sql import functions as F
 
 from tidelog.core.compaction.horizon import DeleteHorizon
 from tidelog.errors import MissedDeletes
-from tidelog.pipeline.changes import COUNTED, FACT_COLUMNS, facts_of_entries
 from tidelog.pipeline.directories import remove_tree
-from tidelog.pipeline.progress import Counts
-from tidelog.pipeline.tables import Beginning, Table
+from tidelog.pipeline.materialization.changes import COUNTED, FACT_COLUMNS, facts_of_entries
+from tidelog.pipeline.materialization.progress import Counts
+from tidelog.pipeline.materialization.tables import Beginning, Table
 
 if TYPE_CHECKING:
     from tidelog.client.blocking import RemoteTopic

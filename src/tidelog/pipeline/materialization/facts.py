@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog.pipeline.changes import COUNTED, FACT_COLUMNS, facts_of_entries
-from tidelog.pipeline.progress import Counts
+from tidelog.pipeline.materialization.changes import COUNTED, FACT_COLUMNS, facts_of_entries
+from tidelog.pipeline.materialization.progress import Counts
 
 _REMOVING: Final = pa.array(["DELETE", "DELETE_STORAGE"])
 
