@@ -51,6 +51,10 @@ class UnknownStream(Rejected):
     """The topic has no log stream of that number."""
 
 
+class UnknownBlob(Rejected):
+    """The topic has no BLOB of that id: it was never put, not as a whole, or was deleted."""
+
+
 class RevisionConflict(Rejected):
     """A stream's metadata changed since it was read; the message has the current revision."""
 
@@ -73,6 +77,10 @@ class Trimmed(Rejected):
 
 class MissedDeletes(Rejected):
     """Compaction dropped deletes that a table had not read; the message says what to do."""
+
+
+class PlanRefused(Rejected):
+    """A compaction plan does not fit to the log stream as it is here; nothing was done."""
 
 
 class StaleWrite(Rejected):

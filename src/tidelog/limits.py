@@ -44,6 +44,7 @@ KEY_PAGE_ROWS: Final = 1024
 SNAPSHOT_BYTES_MAX: Final = 64 * MIB
 LIVE_INDEX_BYTES_MAX: Final = 1024 * MIB
 MANIFEST_BYTES_MAX: Final = 256 * MIB
+ARCHIVE_MANIFEST_BYTES_MAX: Final = 256 * MIB
 
 RAFT_LOG_ROOM_BYTES_MIN: Final = 4 * KIB
 RAFT_LOG_ROOM_BYTES_DEFAULT: Final = 4 * MIB
@@ -54,6 +55,9 @@ RAFT_SNAPSHOT_BYTES_MAX: Final = 256 * MIB
 TOPICS_MAX: Final = 10_000
 STREAMS_PER_TOPIC_MAX: Final = 4_096
 TOPIC_NAME_CHARS_MAX: Final = 200
+READERS_MAX: Final = 1_000
+"""Readers whose last position a process remembers, to show their lag."""
+READER_NAME_CHARS_MAX: Final = 200
 STREAMS_MAX: Final = 100_000
 """Log streams of all topics together."""
 PRODUCERS_PER_STREAM_MAX: Final = 4_096
@@ -98,6 +102,8 @@ ADMIN_QUESTIONS_MAX: Final = 64
 """What other processes ask one that is worked on at once."""
 ADMIN_RANGE_ENTRIES_MAX: Final = 1 << 20
 """Entries of a log stream that one question may be about."""
+CHECKED_FILES_MAX: Final = 256
+"""Files that one answer to an audit tells of."""
 
 ENSEMBLE_NODES_MAX: Final = 9
 ENSEMBLE_DEPARTED_MAX: Final = 16
@@ -159,6 +165,8 @@ CHORE_THREADS: Final = 4
 
 BLOB_BYTES_END: Final = 1 << 63
 """A BLOB is shorter than this."""
+BLOB_PAUSE_SECONDS: Final = 3600.0
+"""How long the upload of a BLOB may stand still; one that goes on later is refused."""
 BLOB_COPY_BYTES: Final = MIB
 """What is in memory of a BLOB while its file is copied."""
 DATASTORE_QUEUE_BYTES_MAX: Final = 16 * MIB
@@ -173,6 +181,10 @@ REPLICA_THREADS_MAX: Final = 32
 
 LIVENESS_ROWS_MAX: Final = 1 << 20
 """Key rows looked at in one go while live indexes are computed: this bounds its memory."""
+PLAN_LLSNS_MAX: Final = 1 << 28
+"""LLSNs that one part of a compaction plan spans: as a bitmap they fit into an attachment."""
+PLAN_BYTES_MAX: Final = 48 * MIB
+"""What one part of a compaction plan may have."""
 
 RAFT_ENTRY_BYTES_MAX: Final = MIB
 """What one proposal to the Raft group may bring."""
@@ -228,6 +240,8 @@ check(
     "a large frame must not keep all other log channels from being heard",
 )
 check(ATTACHMENT_BYTES_MAX >= BATCH_BODY_BYTES_MAX + MIB, "the largest batch must fit into a frame")
+check(ATTACHMENT_BYTES_MAX >= PLAN_BYTES_MAX + MIB, "a part of a plan must fit into a frame")
+check(PLAN_LLSNS_MAX // 8 + 8 * MIB <= PLAN_BYTES_MAX, "a bitmap of all its LLSNs fits into a part")
 check(
     RAFT_APPEND_BYTES_MAX + RAFT_ENTRY_BYTES_MAX < MESSAGE_BYTES_MAX,
     "the largest append of the Raft group must fit into a message",
@@ -239,6 +253,12 @@ check(
 check(
     56 * CARRIED_BATCHES_MAX + MIB // 4 < MESSAGE_BYTES_MAX,
     "what is told of the batches of a message must fit into it",
+)
+check(8 * KIB * CHECKED_FILES_MAX < MESSAGE_BYTES_MAX, "files of an answer must fit into it")
+check(
+    READERS_MAX * (4 * READER_NAME_CHARS_MAX + 4 * TOPIC_NAME_CHARS_MAX + KIB)
+    < MESSAGE_BYTES_MAX - MIB,
+    "readers of an answer must fit into it, beside the rest of a cluster's status",
 )
 check(RAFT_CHUNK_BYTES_MAX < MESSAGE_BYTES_MAX, "a part of a snapshot must fit into a message")
 check(

@@ -21,6 +21,7 @@ from tidelog.client.procedures import Step
 from tidelog.client.verification import Checked
 from tidelog.errors import Busy, UnknownStream
 from tidelog.interface.cluster_figures import ClusterStatus
+from tidelog.interface.readers import ReaderFacts
 
 URL = "tidelog://127.0.0.1:1"
 
@@ -89,6 +90,17 @@ def test_status_ends_with_1_and_the_remedy_if_something_is_wrong(admin: FakeAdmi
     fields = run_json("status", "-d", URL, code=1)
     assert not fields["healthy"]
     assert fields["findings"][0]["severity"] == "warning"
+
+
+def test_status_shows_who_reads_and_how_far_behind(admin: FakeAdmin) -> None:
+    reader = ReaderFacts("t", "report", 4, 61.0, lag=6)
+    admin.shown = [replace(WHOLE, readers=(reader,))]
+
+    last, header = reversed(run("status", "-d", URL).stdout.splitlines()[-2:])
+
+    assert header.split() == ["READER", "TOPIC", "AT", "GLSN", "BEHIND", "HEARD", "OF"]
+    assert last.split() == ["report", "t", "4", "6", "1", "min", "ago"]
+    assert run_json("status", "-d", URL)["readers"][0]["lag"] == 6
 
 
 def test_status_in_json_has_all_figures(admin: FakeAdmin) -> None:

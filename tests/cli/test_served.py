@@ -66,6 +66,17 @@ def test_topics_of_a_node_are_listed_and_described(url: str) -> None:
     assert "wide" in [topic["topic"] for topic in run_json("topic", "list", "-d", url)["topics"]]
 
 
+def test_the_figures_of_a_node_show_who_reads(url: str) -> None:
+    run("topic", "create", "read", "-d", url)
+    run("append", "-d", f"{url}/read", stdin="v\n" * 10)
+    with tidelog.connect(f"{url}/read") as topic:
+        topic.find_end(4, reader="report")
+    shown = run("stats", "-d", url).stdout
+    assert shown.splitlines()[-1].split()[:4] == ["report", "read", "4", "7"]
+    (reader,) = run_json("stats", "-d", url)["readers"]
+    assert (reader["name"], reader["lag"]) == ("report", 7)
+
+
 def test_a_node_trims_and_compacts(url: str) -> None:
     run("topic", "create", "old", "-d", url)
     for _ in range(3):

@@ -231,11 +231,15 @@ class FakeNode:
 
     async def stop(self) -> None:
         """As if it were killed."""
+        self.turn_away()
+        self.hang_up()
+        await asyncio.gather(*[session.connection.wait_closed() for session in self._sessions])
+
+    def turn_away(self) -> None:
+        """Let nobody in any more."""
         if self._listening is not None:
             self._listening.close()
             self._listening = None
-        self.hang_up()
-        await asyncio.gather(*[session.connection.wait_closed() for session in self._sessions])
 
     def hang_up(self) -> None:
         """Cut all connections."""

@@ -62,7 +62,21 @@ def test_nodes_that_have_all_of_some_log_streams_are_found() -> None:
     assert routes.holders("t", (1,)) == (A, B)
     assert routes.holders("t", (1, 2)) == (B,)
     assert routes.holders("t", (1, 3)) == ()
-    assert routes.holders("t", ()) == ()
+    assert routes.holders("t", ()) == (B,), "all log streams of the topic are meant"
+    assert routes.holders("another", ()) == ()
+
+
+def test_followers_come_before_leaders_and_take_turns() -> None:
+    routes = Routes()
+    everywhere = (str(A), str(B), str(C))
+    routes.learn(described(Placement(1, str(A), everywhere), Placement(2, str(B), everywhere)))
+    assert routes.holders("t", (1,)) == (B, C, A)
+    assert routes.holders("t", (1,), turn=1) == (C, B, A)
+    assert routes.holders("t", (1,), turn=2) == (B, C, A)
+    assert routes.holders("t", (1, 2)) == (C, A, B)
+    assert routes.holders("t", (), turn=1) == (C, B, A), "two lead, and share what is left"
+    routes.led_by("t", 1, str(C))
+    assert routes.holders("t", (1,)) == (A, B, C)
 
 
 def test_no_more_nodes_are_remembered_than_anybody_needs() -> None:

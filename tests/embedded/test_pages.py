@@ -17,7 +17,7 @@ from tidelog.embedded.page_filling import is_sent_whole, share_bytes
 from tidelog.embedded.pages import EnginePage, find_piece, read_page, read_pages
 from tidelog.embedded.requests import AppendRequest
 from tidelog.errors import BadEntry, BadOption, LogClosed, OutOfRange, Trimmed, UnknownStream
-from tidelog.formats.batch import encode_values
+from tidelog.formats.batch import encode_entries, encode_values
 from tidelog.interface.appends import Append, Part
 from tidelog.interface.positions import Position
 from tidelog.interface.records import records_of
@@ -296,6 +296,28 @@ def test_ends_are_bounded_in_bytes() -> None:
                 begin = log.find_end(begin, bytes_max=25_000).glsn
                 steps += 1
             assert 7 <= steps <= 12
+            flush(log)
+
+
+@pytest.mark.parametrize(("records_max", "bytes_max"), [(1, 0), (0, 1)])
+def test_a_bounded_reader_gets_past_control_entries_that_it_is_not_shown(
+    records_max: int, bytes_max: int
+) -> None:
+    """A cluster's leaders write them: a range may have GLSNs, and nothing to read."""
+    control = encode_entries([Entry(Kind.CONTROL, b"")])
+    with open_sim(SimDisk()) as log:
+        log.append(b"before")
+        for _ in range(3):
+            log.engine.submit(AppendRequest(Append("default", [Part(log.streams[0], control)])))
+        log.append(b"behind")
+        for _ in range(2):
+            begins = [1]
+            while begins[-1] < 6:
+                found = log.find_end(begins[-1], records_max=records_max, bytes_max=bytes_max)
+                begins.append(found.glsn)
+            assert begins == [1, 2, 3, 4, 5, 6]
+            assert [record.glsn for record in log.read()] == [1, 5]
+            assert list(log.read(2, 5)) == []
             flush(log)
 
 

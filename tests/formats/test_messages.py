@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.errors import BadFrame
-from tidelog.formats import admin_messages, messages
+from tidelog.formats import admin_messages, audit_messages, messages
 from tidelog.formats.admin_messages import ChangeEnsemble, CreateStream
+from tidelog.formats.audit_messages import CheckedFile, FilesChecked, ReadReplica, ReplicaPage
 from tidelog.formats.message_fields import Message, PieceHeader
 from tidelog.formats.messages import (
     Answer,
@@ -36,6 +37,9 @@ EXAMPLES: list[Request | Answer] = [
     Refused("Trimmed", "gone", 7),
     ChangeEnsemble(3, "swap", 1, 2),
     CreateStream("t", (1, 2, 3)),
+    ReadReplica(3, 1, 9, 100),
+    ReplicaPage((PieceHeader(1, 0, 2, 100, ((1, 1, 2),)),), 1, 3, 0),
+    FilesChecked((CheckedFile("a.wal", 9, "torn"),), 4),
 ]
 
 
@@ -59,7 +63,7 @@ def test_every_message_is_a_request_or_an_answer() -> None:
     known = {*kinds(Request), *kinds(Answer)}
     defined = {
         thing
-        for module in (messages, admin_messages)
+        for module in (messages, admin_messages, audit_messages)
         for thing in vars(module).values()
         if isinstance(thing, type) and issubclass(thing, Message) and thing is not Message
     }
@@ -123,6 +127,9 @@ def test_deep_nesting_is_a_bad_frame() -> None:
         ["Describe", "t" * 201],
         ["ReadPage", "t", -1],
         ["ReadPage", "t", 1 << 63],
+        ["ReadReplica", 1, 1, -1],
+        ["CheckFiles", 1 << 63],
+        ["FindEnd", "t", 1, 0, 0, 0, "r" * 201],
         ["AppendBatches", "t", [1] * 5000],
         ["Describe", "t", "too many fields"],
         ["SetGcBoundary", "t", b"short"],

@@ -13,10 +13,11 @@ from tests.client import (
     test_cluster_reading,
     test_lanes,
     test_pool,
+    test_reading_in_turns,
     test_routes,
 )
 from tests.mutation.left_out import Change, replaced
-from tidelog.client import joined, pages
+from tidelog.client import joined, pages, routes
 from tidelog.client.channel import Channel
 from tidelog.client.lanes import Lane
 from tidelog.client.pages import PageReader
@@ -59,6 +60,10 @@ def by_count(_: Any) -> Callable[[Lane], bool]:
 
 async def _same(*_: Any) -> None:
     """Does nothing."""
+
+
+async def _leave_patiently(channel: Channel, link: Any, error: LogError, **_: Any) -> None:
+    await channel.leave(link, error)
 
 
 MUTANTS: Final = (
@@ -113,6 +118,21 @@ MUTANTS: Final = (
         "a node that is behind is never left",
         replaced(PageReader, "_look_elsewhere", lambda _: _same),
         test_cluster_reading.test_a_node_that_is_behind_is_left,
+    ),
+    Mutant(
+        "all turns are the same",
+        replaced(routes, "_rotated", lambda _: lambda nodes, _turn: nodes),
+        test_reading_in_turns.test_they_spread_over_followers_and_spare_the_leader,
+    ),
+    Mutant(
+        "a reader waits until a node that stops is back",
+        replaced(Channel, "_leave_stopping", lambda _: _leave_patiently),
+        test_reading_in_turns.test_a_node_that_stops_in_order_keeps_nobody_waiting,
+    ),
+    Mutant(
+        "a reader bears with a silent node as if there were no other",
+        replaced(Channel, "_keep_alive_beside", constant(60.0)),
+        test_reading_in_turns.test_a_node_that_has_gone_deaf_keeps_nobody_waiting_for_long,
     ),
 )
 

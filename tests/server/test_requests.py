@@ -267,6 +267,24 @@ def test_places_are_found() -> None:
     run(main())
 
 
+def test_the_figures_show_who_reads_and_how_far_behind() -> None:
+    async def main() -> None:
+        async with serving() as served, served.client() as client:
+            for _ in range(10):
+                await client.append(b"v")
+            await client.ask(FindEnd(TOPIC, 3, reader="report"))
+            await client.refusal(FindEnd(TOPIC, 30, reader="lost"))
+            refused = await client.refusal(FindEnd(TOPIC, 3, reader="\x1b[2J"))
+            assert refused.error == "BadOption"
+            await client.ask(FindEnd(TOPIC, 5))
+            figures = await client.ask(LogFigures())
+            assert isinstance(figures, Figures)
+            found = msgspec.json.decode(figures.json, type=LogStats).readers
+            assert [(one.name, one.glsn, one.lag) for one in found] == [("report", 3, 8)]
+
+    run(main())
+
+
 def test_batches_are_staged_published_once_and_discarded() -> None:
     async def main() -> None:
         async with serving() as served, served.client() as client:

@@ -18,9 +18,11 @@ def command(data: str, output: str) -> None:
     """Show the figures of a log, its topics and its log streams."""
     from tidelog.cli.figures import STREAM_HEADERS, stream_row
     from tidelog.cli.output import Size, print_fields, print_json, print_table
+    from tidelog.cli.reader_table import READER_HEADERS, reader_row
     from tidelog.cli.session import reading
 
-    fields = _fields(reading(data, lambda session: session.log_stats()))
+    stats = reading(data, lambda session: session.log_stats())
+    fields = _fields(stats)
     if output == "json":
         print_json(fields)
         return
@@ -44,9 +46,14 @@ def command(data: str, output: str) -> None:
                 f"{topic['delete_horizon']} must start anew"
             )
         print_table(STREAM_HEADERS, [stream_row(stream) for stream in topic["streams"]])
+    if stats.readers:
+        click.echo()
+        print_table(READER_HEADERS, [reader_row(reader) for reader in stats.readers])
 
 
 def _fields(stats: LogStats) -> dict[str, Any]:
+    import msgspec
+
     from tidelog.cli.figures import topic_fields
 
     return {
@@ -60,4 +67,5 @@ def _fields(stats: LogStats) -> dict[str, Any]:
             "backlog_files": stats.wal_backlog_files,
         },
         "disk_bytes": stats.disk_bytes,
+        "readers": msgspec.to_builtins(stats.readers),
     }

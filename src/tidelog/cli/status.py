@@ -11,7 +11,7 @@ from tidelog.cli.admin_session import administering, cluster_options
 @cluster_options
 @click.pass_context
 def command(ctx: click.Context, data: str, output: str) -> None:
-    """Show the nodes, log streams and metadata repository of a cluster.
+    """Show the nodes, log streams, metadata repository and readers of a cluster.
 
     Exit code 1 if something is wrong: a node that does not answer, a log stream without a leader
     or with too few replicas, no quorum.
@@ -26,6 +26,7 @@ def command(ctx: click.Context, data: str, output: str) -> None:
         stream_row,
     )
     from tidelog.cli.output import print_json, print_table
+    from tidelog.cli.reader_table import READER_HEADERS, reader_row
     from tidelog.interface.cluster_health import health_of
 
     with administering(data) as admin:
@@ -40,6 +41,9 @@ def command(ctx: click.Context, data: str, output: str) -> None:
         print_table(NODE_HEADERS, [node_row(node) for node in status.nodes])
         click.echo()
         print_table(STREAM_HEADERS, [stream_row(stream) for stream in status.streams])
+        if status.readers:
+            click.echo()
+            print_table(READER_HEADERS, [reader_row(reader) for reader in status.readers])
         if findings:
             click.echo()
         for finding in findings:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import SystemRandom
 from typing import Final
@@ -36,6 +36,7 @@ from tidelog.errors import (
     UnsupportedVersion,
     WrongLog,
 )
+from tidelog.formats.audit_messages import CheckFiles, ListReplicas, ReadReplica
 from tidelog.formats.checksum import Buffer
 from tidelog.formats.messages import (
     Describe,
@@ -59,15 +60,18 @@ from tidelog.net.security import ClientSecurity
 _FATAL: Final = (WrongLog, UnsupportedVersion, BadFrame, Unauthorized, BadAddress)
 """What no further attempt will change."""
 _WITHOUT_EFFECT: Final = (
+    CheckFiles,
     Describe,
     Explain,
     FindEnd,
     FindTime,
     Get,
     GetPosition,
+    ListReplicas,
     ListTopics,
     LogFigures,
     ReadPage,
+    ReadReplica,
     TopicFigures,
 )
 """Requests that change nothing, however often they arrive."""
@@ -181,7 +185,8 @@ class Channel:
             (endpoint,),
             client=self._client,
             log_id=self._log_id,
-            reconnect=self.reconnect,
+            # Where this one fails, the first connection can do the same.
+            reconnect=replace(self.reconnect, keep_alive=self._keep_alive_beside()),
             patience=self._patience,
             dialer=self._dialer,
         )
@@ -233,7 +238,7 @@ class Channel:
             error = error_of(reply.answer)
             if isinstance(error, LogClosed):
                 # The node is stopping and did nothing: the next one, or this one once it is back.
-                await self.leave(link, Unreachable(f"the node is stopping: {error}"))
+                await self._leave_stopping(link, error, patient=patient)
                 continue
             if not patient or not is_worth_repeating(request, error, repeat=repeat):
                 raise error
@@ -255,6 +260,13 @@ class Channel:
         if isinstance(error, Unreachable) and self.link is link and self.has_others:
             # It cannot reach the others: one of them can, perhaps.
             await self.leave(link, error)
+
+    async def _leave_stopping(self, link: Link, error: LogError, *, patient: bool) -> None:
+        """Go on with the next node; who is not patient knows better whom to ask."""
+        stopping = Unreachable(f"the node is stopping: {error}")
+        await self.leave(link, stopping)
+        if not patient:
+            raise stopping
 
     async def leave(self, link: Link, error: LogError) -> None:
         """Hang up on a node that is of no use now, and go on with the next one."""
@@ -398,6 +410,9 @@ class Channel:
         """How long to bear with a silent node: not so long if there are others."""
         seconds = self.reconnect.keep_alive
         return min(seconds, self.reconnect.keep_alive_cluster) if self.has_others else seconds
+
+    def _keep_alive_beside(self) -> float:
+        return min(self.reconnect.keep_alive, self.reconnect.keep_alive_cluster)
 
     async def _pause(self, failures: int) -> None:
         with suppress(TimeoutError):

@@ -49,7 +49,9 @@ class PageReader:
         seconds: float,
         streams: Sequence[int] = (),
         bytes_max: int = 0,
+        turn: int | None = None,
     ) -> None:
+        """``turn``: for readers that spread over followers; see ``Pool.reading``."""
         self._pool = pool
         self._topic = topic
         self._position = begin
@@ -57,6 +59,7 @@ class PageReader:
         self._seconds = seconds
         self._streams = tuple(streams)
         self._bytes_max = bytes_max
+        self._turn = turn
         self._ahead: asyncio.Task[Reply] | None = None
         self._patience = 0.0
         """Until when a node may be behind, by the loop's clock; 0: none is."""
@@ -127,7 +130,12 @@ class PageReader:
             int(wait * 1000),
         )
         return await self._pool.ask_holder(
-            request, self._topic, self._streams, seconds=self._seconds + wait, waits=wait > 0
+            request,
+            self._topic,
+            self._streams,
+            seconds=self._seconds + wait,
+            waits=wait > 0,
+            turn=self._turn,
         )
 
     async def _advance(self, page: Page) -> None:
@@ -159,7 +167,7 @@ class PageReader:
 
     async def _look_elsewhere(self) -> None:
         """Nothing came: leave the node if another one has more, and still has after a while."""
-        here = self._pool.reading(self._topic, self._streams)
+        here = self._pool.reading(self._topic, self._streams, self._turn)
         if self._suspected == self._position:
             self._suspected = 0
             await self._pool.leave(here, Unreachable("the node is behind the others"))
@@ -171,10 +179,14 @@ class PageReader:
 
 def slices_of(reply: Reply) -> list[StreamSlice]:
     """The pieces of a page; CorruptData if a batch does not match its checksum."""
-    page = _page_in(reply)
+    return unpacked(_page_in(reply).pieces, reply.attachment)
+
+
+def unpacked(pieces: Iterable[PieceHeader], attachment: memoryview) -> list[StreamSlice]:
+    """The same of pieces that came in another message."""
     offset, slices = 0, []
-    for piece in page.pieces:
-        slices.append((piece.stream, _slice(piece, reply.attachment, offset)))
+    for piece in pieces:
+        slices.append((piece.stream, _slice(piece, attachment, offset)))
         offset += piece.length
     return slices
 

@@ -51,6 +51,8 @@ class Pool:
         self.on_down: Callable[[Channel], None] = lambda _channel: None
         self.is_wanted: Callable[[Channel], bool] = lambda _channel: False
         """Asks whether somebody has something to send over a direct connection."""
+        self.on_read: Callable[[str], None] = lambda _topic: None
+        """Told that a topic is read: where it lies may have changed since it was described."""
 
     @property
     def is_cluster(self) -> bool:
@@ -82,12 +84,16 @@ class Pool:
             node = self._anybody(failures)
         return self._over(node)
 
-    def reading(self, topic: str, streams: Sequence[int]) -> Channel:
-        """Over which connection to read log streams: to a node that has them all."""
-        if not streams or not self.routes.is_cluster:
+    def reading(self, topic: str, streams: Sequence[int], turn: int | None = None) -> Channel:
+        """Over which connection to read log streams: to a node that has them all.
+
+        Readers with a ``turn`` go to followers first and spread over them; without one they save
+        a connection, if the first one leads to such a node.
+        """
+        if not self.routes.is_cluster or (turn is None and not streams):
             return self.main
-        holders = self.routes.holders(topic, streams)
-        if self.main.endpoint in holders:
+        holders = self.routes.holders(topic, streams, turn or 0)
+        if turn is None and self.main.endpoint in holders:
             return self.main
         return self._over(next((node for node in holders if not self._is_avoided(node)), None))
 
@@ -178,10 +184,18 @@ class Pool:
     # -- asking -------------------------------------------------------------------------------
 
     async def ask_holder(
-        self, request: Request, topic: str, streams: Sequence[int], *, seconds: float, waits: bool
+        self,
+        request: Request,
+        topic: str,
+        streams: Sequence[int],
+        *,
+        seconds: float,
+        waits: bool,
+        turn: int | None = None,
     ) -> Reply:
         """The answer to a read, from a node that has the log streams if one can be had."""
-        channel = self.reading(topic, streams)
+        self.on_read(topic)
+        channel = self.reading(topic, streams, turn)
         return await self._ask_over(channel, request, seconds=seconds, waits=waits)
 
     async def ask_leader(

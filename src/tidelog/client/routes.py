@@ -60,12 +60,22 @@ class Routes:
     def leader(self, topic: str, stream: int) -> Endpoint | None:
         return self._leaders.get((topic, stream))
 
-    def holders(self, topic: str, streams: Sequence[int]) -> tuple[Endpoint, ...]:
-        """The nodes that have all of these log streams, in the order that the first one names."""
+    def holders(
+        self, topic: str, streams: Sequence[int] = (), turn: int = 0
+    ) -> tuple[Endpoint, ...]:
+        """The nodes that have all of these log streams (none given: all of the topic).
+
+        Those that lead none of them come first, for leaders have the appends to do; another one of
+        them with each ``turn``, so that readers spread.
+        """
+        streams = streams or [stream for name, stream in self._replicas if name == topic]
         placed = [self._replicas.get((topic, stream), ()) for stream in streams]
         if not placed:
             return ()
-        return tuple(node for node in placed[0] if all(node in others for others in placed[1:]))
+        leaders = [self._leaders.get((topic, stream)) for stream in streams]
+        common = [node for node in placed[0] if all(node in others for others in placed[1:])]
+        following = _rotated([node for node in common if node not in leaders], turn)
+        return (*following, *_rotated([node for node in common if node in leaders], turn))
 
     def _known(self, address: str) -> Endpoint | None:
         """A named node; None if the name is none, or is one too many."""
@@ -79,3 +89,8 @@ class Routes:
             return None
         self._nodes[node] = None
         return node
+
+
+def _rotated(nodes: list[Endpoint], turn: int) -> list[Endpoint]:
+    first = turn % len(nodes) if nodes else 0
+    return nodes[first:] + nodes[:first]

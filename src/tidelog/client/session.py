@@ -38,6 +38,7 @@ class Session:
         self.channel: Final = channel
         """The first connection."""
         self.pool: Final = Pool(channel)
+        self.pool.on_read = self._look_again
         self.shipper: Final = Shipper(self.pool)
         self.timeout: Final = timeout
         self.loop: Final = asyncio.get_running_loop()
@@ -77,7 +78,7 @@ class Session:
         self._described[described.name] = self.loop.time()
 
     def _look_again(self, topic: str) -> None:
-        """Learn now and then of log streams that were added."""
+        """Learn now and then of log streams that were added, and of replicas that moved."""
         now = self.loop.time()
         if now - self._described.get(topic, now) > DESCRIBE_SECONDS:
             self._described[topic] = now

@@ -10,6 +10,7 @@ from typing import Final
 from tidelog.core.order.commands import AddStreams, CreateTopic, NewStream
 from tidelog.core.order.machine import OrderMachine
 from tidelog.core.order.state import OrderState, StreamOrder, TopicOrder
+from tidelog.embedded.audience import Audience
 from tidelog.embedded.backlog import Backlog
 from tidelog.embedded.commit_queue import CommitQueue, Request
 from tidelog.embedded.committer import Committer
@@ -59,6 +60,7 @@ class Engine:
         if not only_looks:
             _refuse_datastore(self.node)
         self.order = restore_order(self.node)
+        self.audience = Audience()
         self.maintenance = Maintenance(self.node, options.compaction, options.snapshot_bytes)
         worker = Worker(self.maintenance, options.tick_seconds) if options.background else None
         self._backlog = Backlog(self.maintenance, worker, options.append_timeout_seconds)

@@ -59,7 +59,7 @@ class Log(Topic):
 
     def log_stats(self) -> LogStats:
         """Figures of the whole log."""
-        return log_stats(self._engine)
+        return log_stats(self._engine, self._engine.audience.tell())
 
     def verify(self) -> Iterator[Finding]:
         """Read every segment and check it; yields what was found for each file."""

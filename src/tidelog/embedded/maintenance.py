@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 from tidelog.core.compaction.plan import CompactionFacts, Strategy, Trigger, should_run
-from tidelog.errors import CorruptData, DiskFull, LogClosed
+from tidelog.errors import Busy, CorruptData, DiskFull, LogClosed
+from tidelog.formats.compaction_plan import StreamPlan
 from tidelog.formats.manifest import TopicManifest
-from tidelog.interface.figures import CompactionResult
+from tidelog.interface.figures import CompactionResult, PlanOutcome
 from tidelog.storage.compaction import (
     compact_major,
     compact_minor,
@@ -22,6 +23,7 @@ from tidelog.storage.compaction import (
     settled_index,
 )
 from tidelog.storage.node_store import NodeStore
+from tidelog.storage.plan_check import apply_plan
 from tidelog.storage.scrub import Finding, check_blocks
 from tidelog.storage.shared_keys import see_topic, snapshot_topic
 from tidelog.storage.stream_store import StreamStore
@@ -188,6 +190,25 @@ class Maintenance:
             if result.deleted or result.rewritten:
                 self._note_gone(store)
             return result
+
+    def snapshot_by_plan(self, store: StreamStore, plan: StreamPlan) -> PlanOutcome:
+        """Snapshot a stream by a plan that others made, if it is true, and run phase 1 after it.
+
+        What came behind the plan counts as live until the next snapshot of our own.
+        """
+        with self._job():
+            if self._held:
+                raise Busy("what is live must stay for a while: offer the plan again later")
+            checked = apply_plan(store, plan, self.node.manifest.log_id)
+            self.snapshots += 1
+            self._upkeep_of(store).snapshot_of = None
+            return PlanOutcome(
+                stream=store.stream,
+                claims=len(plan.dead),
+                dead=checked.dead,
+                doubtful=checked.doubtful,
+                compaction=self.minor(store),
+            )
 
     def compact_if_due(self, store: StreamStore) -> Trigger | None:
         """Run a major compaction if one of the strategy's triggers says so."""

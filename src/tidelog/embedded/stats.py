@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidelog.core.compaction.plan import plan_major, plan_minor
 from tidelog.embedded.readable import KeptLog
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.figures import LogStats, StreamStats, TopicStats
+from tidelog.interface.readers import ReaderFacts, lagging
 from tidelog.storage.compaction import segment_facts, settled_index
 from tidelog.storage.node_store import WAL_DIRECTORY
 from tidelog.storage.vfs import FileKind, Vfs
@@ -58,12 +61,15 @@ def _stream_stats(engine: KeptLog, stream: int) -> StreamStats:
         ),
         delete_horizon=snapshot.deletes.glsn,
         dropped_deletes=snapshot.deletes.dropped,
+        gc_boundary=store.current_boundary(),
     )
 
 
-def log_stats(engine: KeptLog) -> LogStats:
+def log_stats(engine: KeptLog, readers: Sequence[ReaderFacts] = ()) -> LogStats:
+    """The figures of a log; ``readers``: who was heard of lately."""
     node, upkeep = engine.node, engine.maintenance
     counters = upkeep.counters
+    highs = {topic.name: engine.high_watermark(topic.topic) for topic in node.topics.values()}
     return LogStats(
         path=engine.path,
         log_id=node.manifest.log_id.hex(),
@@ -90,6 +96,7 @@ def log_stats(engine: KeptLog) -> LogStats:
         compaction_seconds=counters.seconds,
         scrubbed_segments=upkeep.scrubbed,
         damaged_files=tuple(upkeep.damage.values()),
+        readers=lagging(readers, highs),
     )
 
 

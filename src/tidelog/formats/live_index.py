@@ -6,10 +6,13 @@ I2  the file ends where its bitmap ends
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap64
 
 from tidelog.errors import CorruptData
@@ -68,6 +71,13 @@ def decode_live_index(data: bytes | memoryview) -> LiveIndex:
     if fault := _fault(live_index):
         raise CorruptData(f"{what}: {fault}")
     return live_index
+
+
+def bitmap_of(llsns: npt.NDArray[np.uint64]) -> BitMap64:
+    """A bitmap of an array; pyroaring takes a sorted ``array`` fastest."""
+    column = array("Q")
+    column.frombytes(np.sort(llsns).tobytes())
+    return BitMap64(column)
 
 
 def _fault(live_index: LiveIndex) -> str | None:

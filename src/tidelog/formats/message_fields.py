@@ -6,12 +6,13 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from tidelog.limits import STREAMS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
+from tidelog.limits import READER_NAME_CHARS_MAX, STREAMS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 
 Natural: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 Word: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 """An unsigned number of 64 bits: MessagePack has no longer ones."""
 TopicName: TypeAlias = Annotated[str, msgspec.Meta(max_length=TOPIC_NAME_CHARS_MAX)]
+ReaderName: TypeAlias = Annotated[str, msgspec.Meta(max_length=READER_NAME_CHARS_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
 Streams: TypeAlias = Annotated[tuple[Natural, ...], msgspec.Meta(max_length=STREAMS_PER_TOPIC_MAX)]
 Run: TypeAlias = tuple[Natural, Natural, Natural]

@@ -13,11 +13,13 @@ import msgspec
 
 from tidelog.errors import BadFrame
 from tidelog.formats.admin_messages import AdminRequest
+from tidelog.formats.audit_messages import AuditAnswer, AuditRequest
 from tidelog.formats.message_fields import (
     Message,
     Natural,
     PieceHeader,
     Placement,
+    ReaderName,
     Streams,
     Text,
     TopicName,
@@ -25,6 +27,7 @@ from tidelog.formats.message_fields import (
     WireReceipt,
     Word,
 )
+from tidelog.formats.plan_messages import OfferPlan
 
 STAGES_MAX: Final = 1 << 16
 
@@ -228,6 +231,8 @@ class FindEnd(Message, frozen=True):
     records_max: Natural = 0
     bytes_max: Natural = 0
     wait_ms: Natural = 0
+    reader: ReaderName = ""
+    """Who has read everything before ``glsn_begin``, for those who look at lags; empty: nobody."""
 
 
 class FindTime(Message, frozen=True):
@@ -343,11 +348,13 @@ Request: TypeAlias = (
     | SetGcBoundary
     | TakeSnapshot
     | Compact
+    | OfferPlan
     | Rewrite
     | Explain
     | TopicFigures
     | LogFigures
     | AdminRequest
+    | AuditRequest
 )
 Answer: TypeAlias = (
     Welcome
@@ -364,6 +371,7 @@ Answer: TypeAlias = (
     | Number
     | Lines
     | Figures
+    | AuditAnswer
 )
 
 _ENCODER: Final = msgspec.msgpack.Encoder()

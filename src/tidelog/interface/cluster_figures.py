@@ -10,6 +10,8 @@ from enum import Enum
 
 import msgspec
 
+from tidelog.interface.readers import ReaderFacts
+
 # -- what a process tells of itself ----------------------------------------------------------------
 
 
@@ -65,6 +67,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
     damaged_files: tuple[str, ...] = ()
     replicas: tuple[ReplicaFacts, ...] = ()
     member: MemberFacts | None = None
+    readers: tuple[ReaderFacts, ...] = ()
+    """Who asked this process lately where to go on; ``ClusterStatus`` has their lag."""
 
 
 class DigestFacts(msgspec.Struct, frozen=True):
@@ -229,6 +233,8 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     streams: tuple[ClusterStream, ...]
     operators_paused: bool
     view_number: int = 0
+    readers: tuple[ReaderFacts, ...] = ()
+    """Who gave a name and was heard of lately, by whichever node."""
 
     def node(self, number: int) -> ClusterNode | None:
         """The process of that number."""

@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 import msgspec
 
 from tidelog.interface.cluster_figures import ClusterStatus
+from tidelog.interface.readers import ReaderFacts
 
-__all__ = ["ClusterStatus", "CompactionResult", "LogStats", "StreamStats", "TopicStats"]
+__all__ = [
+    "ClusterStatus",
+    "CompactionResult",
+    "LogStats",
+    "PlanOutcome",
+    "StreamStats",
+    "TopicStats",
+]
 
 
 class StreamStats(msgspec.Struct, frozen=True):
@@ -40,6 +48,8 @@ class StreamStats(msgspec.Struct, frozen=True):
     """A reader that goes on before this GLSN may have missed a delete that compaction dropped."""
     dropped_deletes: int
     """How many such deletes there were."""
+    gc_boundary: int = 0
+    """Of each key only the newest write at or below it is needed; with GLSNs as versions, all."""
 
 
 class TopicStats(msgspec.Struct, frozen=True):
@@ -100,6 +110,8 @@ class LogStats(msgspec.Struct, frozen=True):
     scrubbed_segments: int
     damaged_files: tuple[str, ...]
     """What the background scrub found wrong."""
+    readers: tuple[ReaderFacts, ...] = ()
+    """Who gave a name and was heard of lately."""
 
 
 @dataclass(slots=True)
@@ -118,3 +130,20 @@ class CompactionResult:
         self.groups += other.groups
         self.reclaimed_bytes += other.reclaimed_bytes
         self.failures.extend(other.failures)
+
+
+class PlanOutcome(msgspec.Struct, frozen=True):
+    """What a replica of a log stream did with a part of a compaction plan."""
+
+    stream: int
+    claims: int
+    """Entries that the plan calls dead."""
+    dead: int
+    """Of these, dead here; the others went before, or must stay for something that is only here."""
+    doubtful: int
+    """Of the others, those that must stay."""
+    compaction: CompactionResult
+    node: int = 0
+    """Of a cluster."""
+    refused: str = ""
+    """Why this replica took nothing of it, while others did."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from prometheus_client.core import Metric
 
+from tidelog.embedded.audience import Audience
 from tidelog.errors import LogError, NotALog
 from tidelog.net.endpoint import Endpoint
 from tidelog.runtime.admin.agent import AdminAgent
@@ -60,6 +61,7 @@ class Roles:
         self._gateway: Gateway | None = None
         self._operator: OperatorNode | None = None
         self._admin: AdminAgent | None = None
+        self._audience = Audience()
 
     def _has(self, role: Role) -> bool:
         return role in self._config.node.roles
@@ -127,6 +129,7 @@ class Roles:
             storage=self._storage,
             disk=self._disk,
             metadata_node=self._metadata_node,
+            audience=self._audience,
         )
 
     def _make_gateway(self, storage: StorageNode, admin: AdminAgent) -> Gateway:
@@ -135,6 +138,7 @@ class Roles:
             storage=storage,
             metadata=self._metadata,
             admin=admin,
+            audience=self._audience,
             endpoints=client_endpoints(self._config),
             server_security=self._security.clients,
             client_security=self._security.to_nodes,

@@ -31,6 +31,7 @@ from tidelog.formats.messages import (
     TopicNames,
     Trim,
 )
+from tidelog.formats.plan_messages import OfferPlan
 from tidelog.server.backend import Reply, TopicMessage
 from tidelog.server.parts import NodeParts
 
@@ -55,6 +56,14 @@ async def answer_admin(parts: NodeParts, message: TopicMessage, seconds: float) 
             topic = Topic(parts.engine, message.topic)
             call = _topic_call(topic, message, seconds)
     return Reply.of(await parts.chores.run(call))
+
+
+async def answer_offer_plan(parts: NodeParts, message: OfferPlan, attachment: memoryview) -> Reply:
+    """Compact by a plan that others made."""
+    parts.topic(message.topic)
+    topic = Topic(parts.engine, message.topic)
+    outcomes = await parts.chores.run(lambda: topic.offer_plan(attachment, full=message.full))
+    return Reply.of(Figures(msgspec.json.encode(outcomes)))
 
 
 def describe(parts: NodeParts, topic: TopicManifest) -> TopicDescription:
@@ -84,7 +93,8 @@ def _add_streams(parts: NodeParts, message: AddStreams) -> Callable[[], Answer]:
 
 
 def _log_figures(parts: NodeParts) -> Callable[[], Answer]:
-    return lambda: Figures(msgspec.json.encode(log_stats(parts.engine)))
+    engine = parts.engine
+    return lambda: Figures(msgspec.json.encode(log_stats(engine, engine.audience.tell())))
 
 
 def _topic_call(

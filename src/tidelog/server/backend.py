@@ -12,6 +12,7 @@ from typing import Final, Protocol, TypeAlias
 
 from tidelog.errors import LogError
 from tidelog.formats.admin_messages import AdminRequest
+from tidelog.formats.audit_messages import AuditRequest
 from tidelog.formats.checksum import Buffer
 from tidelog.formats.messages import (
     AddStreams,
@@ -40,6 +41,7 @@ from tidelog.formats.messages import (
     Trim,
     encode_message,
 )
+from tidelog.formats.plan_messages import OfferPlan
 from tidelog.interface.appends import Append
 from tidelog.interface.records import Receipt
 from tidelog.net.threads import WorkThreads
@@ -66,12 +68,14 @@ WorkMessage: TypeAlias = (
     | FindEnd
     | FindTime
     | StageBatches
+    | OfferPlan
     | Publish
     | Discard
     | GetPosition
     | SetPosition
     | TopicMessage
     | AdminRequest
+    | AuditRequest
 )
 """Requests that take some time and do not have to keep their order, as appends do."""
 PAGES_AT_ONCE: Final = 2

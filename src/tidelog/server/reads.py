@@ -61,6 +61,7 @@ async def answer_find_end(parts: NodeParts, message: FindEnd) -> Reply:
             bytes_max=message.bytes_max,
         )
     )
+    parts.engine.audience.note(topic.name, message.reader, message.glsn_begin)
     return Reply.of(found)
 
 
@@ -85,7 +86,7 @@ def encode_page(page: EnginePage) -> Reply:
     headers: list[PieceHeader] = []
     attachments: list[Buffer] = []
     for piece in page.pieces:
-        header, data = _encode_piece(piece)
+        header, data = encode_piece(piece)
         headers.append(header)
         attachments.append(data)
     message = Page(
@@ -96,7 +97,8 @@ def encode_page(page: EnginePage) -> Reply:
     return Reply(encode_message(message), attachments)
 
 
-def _encode_piece(found: StreamPiece) -> tuple[PieceHeader, Buffer]:
+def encode_piece(found: StreamPiece) -> tuple[PieceHeader, Buffer]:
+    """A piece as it travels: whole, if most of its batch is asked for."""
     stream, piece = found
     batch, begin, end = piece.batch, piece.begin, piece.end
     runs = tuple(piece.runs.slices(batch.llsn_at(begin), batch.llsn_at(end - 1) + 1))

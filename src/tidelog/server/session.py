@@ -23,6 +23,7 @@ from tidelog.errors import (
     LogError,
     StorageFailed,
 )
+from tidelog.formats.audit_messages import ReadReplica
 from tidelog.formats.messages import (
     AppendBatches,
     Cancel,
@@ -165,7 +166,7 @@ class Session:
         try:
             if isinstance(request, ReadPage | FindEnd):
                 await backend.wait_for_entries(request, flight.seconds)
-            if isinstance(request, ReadPage | Get):
+            if isinstance(request, ReadPage | Get | ReadReplica):
                 await self._send_page(backend, flight, request)
             else:
                 reply = await backend.answer(request, attachment, flight.seconds)
@@ -176,7 +177,9 @@ class Session:
             _logger.exception("a request failed: %s", type(request).__name__)
             self._refuse(flight, surprised(error))
 
-    async def _send_page(self, backend: Backend, flight: InFlight, request: ReadPage | Get) -> None:
+    async def _send_page(
+        self, backend: Backend, flight: InFlight, request: ReadPage | Get | ReadReplica
+    ) -> None:
         async with self._pages:
             reply = await backend.answer(request, memoryview(b""), flight.seconds)
             self._counters.count_page(sum(map(len, reply.attachments)))

@@ -13,7 +13,6 @@ witnesses, dead rows that can still decide about others (``LiveRows.witnesses``)
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -34,6 +33,7 @@ from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.key_index import build_rows
 from tidelog.formats.key_rows import KeyRows, concat_rows, no_rows, sort_rows
+from tidelog.formats.live_index import bitmap_of
 from tidelog.formats.segment import SpecialEntry
 from tidelog.invariants import check
 from tidelog.limits import LIVENESS_ROWS_MAX
@@ -153,7 +153,7 @@ def _compute(
     keep_deletes: bool,
 ) -> list[Liveness]:
     places = _Places(len(streams))
-    looked_at = [_present(each, opened) for each in streams]
+    looked_at = [present_entries(each, opened) for each in streams]
     deletes = [
         StorageDelete(
             storage=special.storage_id,
@@ -170,7 +170,7 @@ def _compute(
     trim = streams[0].trim_llsn_end if len(streams) == 1 else 1
     walk = _Walk(streams, opened, boundary, deletes, trim, rows_max, places, keep_deletes)
     rows = sum(sum(s.keyed for s in each.segments) + len(each.memory.rows) for each in streams)
-    for begin, end in _hash_ranges(rows, rows_max):
+    for begin, end in hash_ranges(rows, rows_max):
         walk.visit(begin, end, found)
     kept = live_storage_deletes(deletes, boundary, found.shadowing, trim)
     if keep_deletes:
@@ -188,7 +188,9 @@ def _compute(
     ]
 
 
-def _present(stream: StreamSources, opened: OpenSegments) -> tuple[BitMap64, list[SpecialEntry]]:
+def present_entries(
+    stream: StreamSources, opened: OpenSegments
+) -> tuple[BitMap64, list[SpecialEntry]]:
     """The LLSNs that are physically there, and the special entries among them."""
     present = stream.memory.present.copy()
     specials = list(stream.memory.specials)
@@ -253,12 +255,12 @@ class _Places:
     def bitmaps(self, places: Llsns) -> Iterator[tuple[int, BitMap64]]:
         """The LLSNs among ``places``, for each stream that has any."""
         if not self._bits:
-            yield 0, _bitmap(places)
+            yield 0, bitmap_of(places)
             return
         numbers = places & np.uint64(self._mask)
         llsns = places >> np.uint64(self._bits)
         for number in np.unique(numbers).tolist():
-            yield number, _bitmap(llsns[numbers == np.uint64(number)])
+            yield number, bitmap_of(llsns[numbers == np.uint64(number)])
 
 
 @dataclass(slots=True)
@@ -309,10 +311,7 @@ class _Walk:
             for segment in stream.segments:
                 if not segment.keyed:
                     continue
-                with self.opened.lease(segment.path) as reader:
-                    rows = reader.key_rows(begin, end)
-                valid = (rows.llsn < np.uint64(segment.end_llsn)) & (rows.llsn <= limit)
-                rows = rows if bool(valid.all()) else rows.filter(valid)
+                rows = segment_rows(segment, self.opened, begin, end, stream.index)
                 self._segments.append((number, segment.number))
                 yield len(self._segments) - 1, self.places.join_rows(rows, number)
             rows = stream.memory.rows.between(begin, end)
@@ -341,6 +340,16 @@ class _Walk:
                 found.outcomes[stream].dead_bytes[segment] += size
 
 
+def segment_rows(
+    segment: Segment, opened: OpenSegments, begin: int, end: int, index: int
+) -> KeyRows:
+    """The rows up to ``index`` that count of a segment, with hashes in ``[begin, end)``."""
+    with opened.lease(segment.path) as reader:
+        rows = reader.key_rows(begin, end)
+    valid = (rows.llsn < np.uint64(segment.end_llsn)) & (rows.llsn <= np.uint64(index))
+    return rows if bool(valid.all()) else rows.filter(valid)
+
+
 def _extend(gathered: _Gathered | None, rows: KeyRows, number: int) -> _Gathered:
     sources = np.full(len(rows), number, dtype=np.int64)
     if gathered is None:
@@ -357,15 +366,8 @@ def _up_to(batch: Batch, index: int) -> Batch | None:
     return decode_batch(batch.select(range(end)), verify=False) if end else None
 
 
-def _hash_ranges(rows: int, rows_max: int) -> list[tuple[int, int]]:
+def hash_ranges(rows: int, rows_max: int) -> list[tuple[int, int]]:
     """Equal parts of the hash space, so many that each should stay below ``rows_max`` rows."""
     parts = rows * 2 // rows_max + 1
     borders = [_HASH_END * part // parts for part in range(parts + 1)]
     return list(pairwise(borders))
-
-
-def _bitmap(llsns: Llsns) -> BitMap64:
-    """A bitmap of an array; pyroaring takes a sorted ``array`` fastest."""
-    column = array("Q")
-    column.frombytes(np.sort(llsns).tobytes())
-    return BitMap64(column)

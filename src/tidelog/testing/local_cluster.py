@@ -140,10 +140,14 @@ class LocalCluster:
 
     @property
     def url(self) -> str:
-        """All nodes that serve clients, in one URL."""
+        """All nodes that serve clients, in one URL with the topic of the cluster."""
+        return self.url_of(self._topic)
+
+    def url_of(self, topic: str) -> str:
+        """The same for another topic."""
         serving = [node for node in self.nodes if "storage" in node.roles.split(",")]
         hosts = ",".join(f"{node.host}:{node.ports.clients}" for node in serving)
-        return f"tidelog://{hosts}/{self._topic}"
+        return f"tidelog://{hosts}/{topic}"
 
     def connect(self, **options: Any) -> RemoteLog:
         """A client of the cluster; options as of ``tidelog.connect``."""

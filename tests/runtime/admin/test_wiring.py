@@ -17,11 +17,12 @@ from tidelog.embedded.maintenance import Maintenance
 from tidelog.errors import BadOption, OutOfRange
 from tidelog.interface.cluster_figures import DigestFacts, GlsnFacts
 from tidelog.limits import ADMIN_RANGE_ENTRIES_MAX
-from tidelog.runtime.admin.wiring import NodeStores, flaw_in_context
+from tidelog.runtime.admin.wiring import NodeStores
 from tidelog.runtime.storage_node.counters import Histogram
 from tidelog.runtime.storage_node.status import ReplicaStatus
 from tidelog.storage.machine_facts import disk_room, open_files
 from tidelog.storage.node_store import NodeStore
+from tidelog.storage.replica_facts import flaw_in_context
 from tidelog.types import NO_NODE, Glsn, Llsn, NodeId, Term, TopicId, Version
 
 

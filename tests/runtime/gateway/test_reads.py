@@ -133,6 +133,23 @@ def test_a_page_is_fetched_from_another_node_when_the_leader_cannot_be_reached()
     run(main())
 
 
+def test_a_stream_that_its_nodes_have_not_heard_of_yet_is_worth_another_try() -> None:
+    """A reader that hears of a new log stream before its hosts do goes on when they have."""
+
+    async def main() -> None:
+        async with cluster_of(2) as cluster:
+            cluster.create(TOPIC)
+            cluster.place(1, [2])
+            async with cluster.nodes[ONE].client() as client:
+                await fill(client, 1)
+                with patch.object(cluster.nodes[TWO].replicas, "readable_end", lambda *_: None):
+                    refused = await client.refusal(ReadPage(TOPIC, 1))
+                    assert refused.error == "Unreachable"
+                assert await read_all(client) == whole(cluster)
+
+    run(main())
+
+
 @contextmanager
 def damaged(node: FakeNode, stream: int) -> Iterator[None]:
     """A stream cannot be read on a node."""
@@ -295,6 +312,22 @@ def test_ends_and_times_are_found_over_all_streams() -> None:
                     found = await client.ask(FindTime(TOPIC, 6))
                     assert isinstance(found, Position)
                     assert (found.glsn, found.high_watermark) == (6, 10)
+
+    run(main())
+
+
+def test_a_node_remembers_who_asked_where_to_go_on() -> None:
+    async def main() -> None:
+        async with cluster_of(2) as cluster:
+            cluster.create(TOPIC)
+            cluster.show()
+            async with cluster.nodes[ONE].client() as client:
+                await client.append(b"x", topic=TOPIC)
+                await client.ask(FindEnd(TOPIC, 2, reader="report"))
+                await client.ask(FindEnd(TOPIC, 1))
+                assert (await client.refusal(FindEnd(TOPIC, 9, reader="lost"))).error
+            (heard,) = cluster.nodes[ONE].gateway.parts.audience.tell()
+            assert (heard.topic, heard.name, heard.glsn) == (TOPIC, "report", 2)
 
     run(main())
 

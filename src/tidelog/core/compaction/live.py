@@ -31,10 +31,14 @@ __all__ = [
     "RowColumns",
     "StorageDelete",
     "check_dead_stays_dead",
+    "killed_by_storage",
     "leave_out_the_dead",
     "live_rows",
     "live_storage_deletes",
+    "row_order",
+    "shadowing",
     "silent_storage_deletes",
+    "version_above",
 ]
 
 U64: TypeAlias = npt.NDArray[np.uint64]
@@ -103,10 +107,10 @@ def live_rows(
     silent &= untrimmed
     shadowed = np.zeros(len(storage_deletes), dtype=np.bool_)
     if storage_deletes:
-        outlived = ~_killed_by_storage(rows, boundary, storage_deletes)
+        outlived = ~killed_by_storage(rows, boundary, storage_deletes)
         mask &= outlived
         silent &= outlived
-        shadowed = _shadowed(rows, storage_deletes)
+        shadowed = shadowing(rows, storage_deletes)
     return LiveRows(mask, shadowed, witnesses, silent)
 
 
@@ -172,7 +176,7 @@ def _check_columns(rows: RowColumns, count: int) -> None:
 def _live_by_key(rows: RowColumns, boundary: int) -> tuple[Bools, Bools, Bools]:
     """Apply L1 to L3, what the rows of a key do to one another: live, witnesses, silent (L9)."""
     count = len(rows.llsn)
-    order = _sort((rows.hash_hi, rows.hash_lo, rows.storage), rows)
+    order = row_order((rows.hash_hi, rows.hash_lo, rows.storage), rows)
     key_begins = np.ones(count + 1, dtype=np.bool_)
     key_begins[1:-1] = False
     for column in (rows.hash_hi, rows.hash_lo, rows.storage):
@@ -181,7 +185,7 @@ def _live_by_key(rows: RowColumns, boundary: int) -> tuple[Bools, Bools, Bools]:
 
     # Within a key the rows at or below the boundary come first; the last of them is the newest.
     above = np.ones(count + 1, dtype=np.bool_)
-    above[:-1] = _version_above(rows, boundary)[order]
+    above[:-1] = version_above(rows, boundary)[order]
     newest = ~above[:-1] & (key_begins[1:] | above[1:])
     has_older = ~key_begins[:-1]
     is_put = rows.kind[order] == KIND_PUT
@@ -196,7 +200,7 @@ def _live_by_key(rows: RowColumns, boundary: int) -> tuple[Bools, Bools, Bools]:
     return mask, witnesses, silent
 
 
-def _sort(first: Sequence[U64], rows: RowColumns) -> npt.NDArray[np.intp]:
+def row_order(first: Sequence[U64], rows: RowColumns) -> npt.NDArray[np.intp]:
     """Sort by ``first``, then by (version, LLSN); columns that do not vary cost nothing."""
     columns = (*first, rows.version_hi, rows.version_lo, rows.llsn)
     varying = [column for column in columns if column.min() != column.max()]
@@ -221,13 +225,14 @@ def _ascend(columns: Sequence[U64], order: npt.NDArray[np.intp]) -> bool:
     return True
 
 
-def _version_above(rows: RowColumns, boundary: int) -> Bools:
+def version_above(rows: RowColumns, boundary: int) -> Bools:
+    """Which rows have versions above the boundary (L1)."""
     hi, lo = np.uint64(boundary >> 64), np.uint64(boundary & _LOW_BITS)
     above: Bools = (rows.version_hi > hi) | ((rows.version_hi == hi) & (rows.version_lo > lo))
     return above
 
 
-def _killed_by_storage(
+def killed_by_storage(
     rows: RowColumns, boundary: int, storage_deletes: Sequence[StorageDelete]
 ) -> Bools:
     """Apply L4.  Of the deletes in force the greatest of each storage decides alone."""
@@ -262,9 +267,11 @@ def _greatest_places(storage_deletes: Sequence[StorageDelete]) -> dict[int, tupl
     return greatest
 
 
-def _shadowed(rows: RowColumns, storage_deletes: Sequence[StorageDelete]) -> Bools:
-    """Compare each storage delete with the smallest row of its storage (L6)."""
-    order = _sort((rows.storage,), rows)
+def shadowing(rows: RowColumns, storage_deletes: Sequence[StorageDelete]) -> Bools:
+    """Whether a smaller row of its storage is present, for each storage delete (L6)."""
+    if not len(rows.llsn):
+        return np.zeros(len(storage_deletes), dtype=np.bool_)
+    order = row_order((rows.storage,), rows)
     storages = rows.storage[order]
     wanted = np.array([delete.storage for delete in storage_deletes], dtype=np.uint64)
     at = np.minimum(np.searchsorted(storages, wanted), len(storages) - 1)

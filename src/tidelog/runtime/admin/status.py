@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.operator.plan import StreamPlan, decode_plan
 from tidelog.core.order.state import StreamOrder, TopicOrder
@@ -22,6 +24,7 @@ from tidelog.interface.cluster_figures import (
     NodeFacts,
     ReplicaFacts,
 )
+from tidelog.interface.readers import lagging
 from tidelog.types import NO_NODE, NodeId, StreamId
 
 
@@ -49,6 +52,10 @@ def cluster_status(
         streams=tuple([_stream(order, names[order.topic], facts) for order in view.streams]),
         operators_paused=view.is_paused,
         view_number=view.number,
+        readers=lagging(
+            [reader for _, one in sorted(facts.items()) for reader in one.readers],
+            {topic.name: topic.high_watermark for topic in view.topics},
+        ),
     )
 
 
@@ -102,7 +109,8 @@ def _nodes(view: MetadataView, heard: Mapping[NodeId, Heard]) -> tuple[ClusterNo
                 roles=_roles(node, view) if one is None else one.facts.roles,
                 peers=peers,
                 clients=clients,
-                facts=None if one is None else one.facts,
+                # Readers are told of once, for the whole cluster.
+                facts=None if one is None else replace(one.facts, readers=()),
                 clock_offset_seconds=0.0 if one is None else one.clock_offset_seconds,
                 round_trip_seconds=0.0 if one is None else one.round_trip_seconds,
                 leads=leads[node],

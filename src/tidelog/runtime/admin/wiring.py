@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from tidelog import __version__
 from tidelog.core.raft.status import Status
-from tidelog.core.replica.commit_context import CommitContext
+from tidelog.embedded.audience import Audience
 from tidelog.embedded.maintenance import Maintenance
 from tidelog.errors import BadOption
 from tidelog.interface.cluster_figures import (
@@ -19,6 +19,7 @@ from tidelog.interface.cluster_figures import (
     NodeFacts,
     ReplicaFacts,
 )
+from tidelog.interface.readers import ReaderFacts
 from tidelog.limits import ADMIN_RANGE_ENTRIES_MAX
 from tidelog.runtime.admin.agent import AdminAgent
 from tidelog.runtime.admin.parts import Mail, Member, Metadata, Stores
@@ -28,6 +29,7 @@ from tidelog.storage.compaction import settled_index
 from tidelog.storage.machine_facts import disk_room, open_files
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.replica_disk import ReplicaDisk
+from tidelog.storage.replica_facts import flaw_in_context
 from tidelog.storage.stream_store import StreamStore
 from tidelog.types import Glsn, Llsn, NodeId, StreamId
 
@@ -76,8 +78,9 @@ def admin_agent(
     storage: HasReplicas | None = None,
     disk: ReplicaDisk | None = None,
     metadata_node: HasMembers | None = None,
+    audience: Audience | None = None,
 ) -> AdminAgent:
-    """The agent of a process with these roles."""
+    """The agent of a process with these roles; ``audience``: who reads from it."""
     started = monotonic()
     stores = None if storage is None or disk is None else NodeStores(node, storage, disk)
     member = None if metadata_node is None else GroupMember(metadata_node)
@@ -90,6 +93,7 @@ def admin_agent(
             uptime=monotonic() - started,
             stores=stores,
             member=member,
+            readers=() if audience is None else audience.tell(),
         )
 
     return AdminAgent(
@@ -112,6 +116,7 @@ def process_facts(
     uptime: float,
     stores: Stores | None,
     member: Member | None,
+    readers: tuple[ReaderFacts, ...] = (),
 ) -> NodeFacts:
     """What this process is now."""
     room, files = disk_room(directory), open_files()
@@ -131,6 +136,7 @@ def process_facts(
         damaged_files=() if stores is None else stores.damaged_files,
         replicas=() if stores is None else stores.replicas(),
         member=None if member is None else member.facts(),
+        readers=readers,
     )
 
 
@@ -236,19 +242,6 @@ class GroupMember:
 
     async def transfer(self, node: NodeId, *, seconds: float) -> None:
         await self._node.transfer(node, seconds=seconds)
-
-
-def flaw_in_context(context: CommitContext, store: StreamStore) -> str:
-    """What the GLSN mapping of a replica and its commit context do not agree in, if anything."""
-    if context.llsn_end > store.end_llsn:
-        return f"the context reaches LLSN {context.llsn_end}, the log only {store.end_llsn}"
-    if context.llsn_end > store.ordered_end:
-        return f"entries from LLSN {store.ordered_end} on have no GLSN, the context says they do"
-    if context.length:
-        last = store.glsn_of(context.llsn_end - 1)
-        if last != context.glsn_end - 1:
-            return f"LLSN {context.llsn_end - 1} has GLSN {last}, not {context.glsn_end - 1}"
-    return ""
 
 
 def _replica(replica: ReplicaStatus, store: StreamStore | None) -> ReplicaFacts:

@@ -9,6 +9,7 @@ from tidelog.embedded.engine import INTERNAL_PREFIX
 from tidelog.embedded.staging import PUBLISH_TOPIC
 from tidelog.errors import UnknownTopic, WrongState
 from tidelog.formats.admin_messages import AdminRequest
+from tidelog.formats.audit_messages import AuditRequest
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import (
     AddStreams,
@@ -41,10 +42,12 @@ from tidelog.formats.messages import (
     TopicNames,
     Trim,
 )
+from tidelog.formats.plan_messages import OfferPlan
 from tidelog.interface.appends import Append
 from tidelog.net.threads import WorkThreads
 from tidelog.runtime.gateway.parts import GatewayParts
 from tidelog.server.appends import decode_parts
+from tidelog.server.audits import answer_audit
 from tidelog.server.backend import PAGES_AT_ONCE, Outcome, Reply, WorkMessage
 from tidelog.server.counters import Counters
 from tidelog.server.reads import encode_page
@@ -96,6 +99,8 @@ class ClusterBackend:
 
     async def answer(self, request: WorkMessage, attachment: memoryview, seconds: float) -> Reply:
         reads = self._parts.reads
+        if isinstance(request, AuditRequest):
+            return await self._audit(request)
         match request:
             case ReadPage():
                 topic = await self._topic(request.topic, seconds)
@@ -104,6 +109,10 @@ class ClusterBackend:
                 return await reads.get(await self._topic(request.topic, seconds), request, seconds)
             case StageBatches():
                 return Reply.of(await self._stage(request, attachment, seconds))
+            case OfferPlan():
+                topic = await self._topic(request.topic, seconds)
+                upkeep = self._parts.upkeep
+                return Reply.of(await upkeep.offer_plan(topic, request, attachment, seconds))
             case _:
                 return Reply.of(await self._answer(request, seconds))
 
@@ -146,7 +155,9 @@ class ClusterBackend:
         topic = await self._topic(request.topic, seconds)
         match request:
             case FindEnd():
-                return await parts.reads.find_end(topic, request, seconds)
+                found = await parts.reads.find_end(topic, request, seconds)
+                parts.audience.note(topic.name, request.reader, request.glsn_begin)
+                return found
             case FindTime():
                 return await parts.reads.find_time(topic, request, seconds)
             case GetPosition():
@@ -179,6 +190,18 @@ class ClusterBackend:
                 return await upkeep.topic_figures(topic, request, seconds)
             case Rewrite():
                 return await self._parts.rewriting.rewrite(topic, request, seconds)
+
+    async def _audit(self, request: AuditRequest) -> Reply:
+        """This node alone: what an audit asks is not passed on."""
+        parts = self._parts
+        replicas = parts.replicas
+        return await answer_audit(
+            replicas.node,
+            replicas.node_store,
+            request,
+            readers=parts.readers,
+            chores=parts.chores,
+        )
 
     # -- topics -------------------------------------------------------------------------------
 

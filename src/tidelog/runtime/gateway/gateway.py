@@ -13,6 +13,7 @@ from typing import Final
 
 from prometheus_client.core import Metric
 
+from tidelog.embedded.audience import Audience
 from tidelog.embedded.staging import PUBLISH_TOPIC
 from tidelog.errors import LogError
 from tidelog.formats.messages import Hello
@@ -50,10 +51,11 @@ class Gateway:
         server_security: ServerSecurity | None = None,
         client_security: ClientSecurity | None = None,
         admin: Admin | None = None,
+        audience: Audience | None = None,
         on_failure: Callable[[LogError], None],
     ) -> None:
-        """``client_security`` is for connections to other nodes.  ``on_failure`` is told what this
-        process cannot go on after.
+        """``client_security`` is for connections to other nodes.  ``audience``: where to
+        note who reads.  ``on_failure`` is told what this process cannot go on after.
         """
         self.options = options or GatewayOptions()
         self.security = server_security or ServerSecurity()
@@ -72,6 +74,7 @@ class Gateway:
                 keep_alive_seconds=self.options.keep_alive_seconds,
             ),
             admin=admin,
+            audience=audience or Audience(),
         )
         self._for_clients = ClusterBackend(self.parts)
         self._for_nodes = LocalBackend(self.parts)

@@ -59,7 +59,7 @@ class Holders:
         while left:
             groups = self.groups(left, tried)
             if not groups:
-                raise trouble
+                raise _passing(trouble)
             found = await asyncio.gather(
                 *(fetch(node, group) for node, group in groups.items()), return_exceptions=True
             )
@@ -90,3 +90,10 @@ class Holders:
             else:
                 return {}
         return groups
+
+
+def _passing(trouble: LogError) -> LogError:
+    """What is known here and not yet where it is placed will be: a client should ask again."""
+    if isinstance(trouble, UnknownStream | UnknownTopic):
+        return Unreachable(f"not placed everywhere yet: {trouble}")
+    return trouble

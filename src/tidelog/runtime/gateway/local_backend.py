@@ -32,6 +32,7 @@ from tidelog.formats.messages import (
     TakeSnapshot,
     TopicFigures,
 )
+from tidelog.formats.plan_messages import OfferPlan
 from tidelog.formats.stored_positions import POSITIONS_TOPIC
 from tidelog.interface.appends import Append
 from tidelog.net.threads import WorkThreads
@@ -96,6 +97,9 @@ class LocalBackend:
             case FindTime():
                 topic = await parts.cluster.find_topic(request.topic, seconds)
                 return Reply.of(await parts.local_reads.find_time(topic, request))
+            case OfferPlan():
+                topic = await parts.cluster.find_topic(request.topic, seconds)
+                return Reply.of(await parts.local_upkeep.offer_plan(topic, request, attachment))
             case _:
                 return Reply.of(await self._chore(request, seconds))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tidelog.embedded.audience import Audience
 from tidelog.net.threads import WorkThreads
 from tidelog.runtime.gateway.append_router import AppendRouter
 from tidelog.runtime.gateway.cells import Cells
@@ -39,6 +40,7 @@ class GatewayParts:
     chores: WorkThreads
     settings: PeerSettings
     admin: Admin | None = None
+    audience: Audience = field(default_factory=Audience)
     counters: Counters = field(default_factory=Counters)
     passed: GatewayCounters = field(default_factory=GatewayCounters)
     cluster: ClusterMap = field(init=False)

@@ -95,7 +95,14 @@ class Peer:
 
     # -- requests -----------------------------------------------------------------------------
 
-    async def ask(self, request: Request, *, seconds: float, waits: bool = False) -> Reply:
+    async def ask(
+        self,
+        request: Request,
+        *,
+        seconds: float,
+        waits: bool = False,
+        attachments: Sequence[Buffer] = (),
+    ) -> Reply:
         """The answer to a request, which is sent once at most; raises what it was refused with.
 
         Unreachable: nothing was sent.  ConnectionLost, DeadlineExceeded: it may have its effect.
@@ -104,15 +111,27 @@ class Peer:
         deadline = self._loop.time() + seconds
         link = await self._reserved(deadline, waits=waits)
         try:
-            return await self._ask(link, request, deadline, seconds)
+            return await self._ask(link, request, attachments, deadline, seconds)
         finally:
             if waits:
                 link.waits.release()
 
-    async def _ask(self, link: Link, request: Request, deadline: float, seconds: float) -> Reply:
+    async def _ask(
+        self,
+        link: Link,
+        request: Request,
+        attachments: Sequence[Buffer],
+        deadline: float,
+        seconds: float,
+    ) -> Reply:
         answered: asyncio.Future[Reply | None] = self._loop.create_future()
         left = deadline - self._loop.time()
-        number = link.post(request, partial(_set, answered), timeout_ms=timeout_ms(left))
+        number = link.post(
+            request,
+            partial(_set, answered),
+            attachments=attachments,
+            timeout_ms=timeout_ms(left),
+        )
         try:
             async with asyncio.timeout_at(deadline):
                 reply = await answered

@@ -24,6 +24,7 @@ from tidelog.errors import (
     UnknownStream,
     Unreachable,
 )
+from tidelog.formats.compaction_plan import StreamPlan
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import (
     Answer,
@@ -37,7 +38,8 @@ from tidelog.formats.messages import (
     TopicFigures,
     Trim,
 )
-from tidelog.interface.figures import CompactionResult, StreamStats, TopicStats
+from tidelog.formats.plan_messages import OfferPlan
+from tidelog.interface.figures import CompactionResult, PlanOutcome, StreamStats, TopicStats
 from tidelog.interface.routing import stream_of_key
 from tidelog.limits import WRITE_VERSION_END
 from tidelog.net.threads import WorkThreads
@@ -48,6 +50,8 @@ from tidelog.runtime.gateway.local_reads import LocalReads
 from tidelog.runtime.gateway.peers import Peers
 from tidelog.runtime.gateway.surroundings import Metadata
 from tidelog.runtime.gateway.waiting import Waiting
+from tidelog.storage.plan_check import read_plan
+from tidelog.storage.stream_store import StreamStore
 from tidelog.types import Glsn, NodeId, StreamId, TopicId
 
 _LOW_64: Final = (1 << 64) - 1
@@ -89,6 +93,30 @@ class LocalUpkeep:
             return total
 
         return await self._chores.run(call)
+
+    async def offer_plan(
+        self, topic: TopicManifest, message: OfferPlan, data: memoryview
+    ) -> Figures:
+        """Compact the replica that a plan is for, if there is one here and the plan is true."""
+        plan = await self._chores.run(lambda: read_plan(data, topic.streams))
+        outcome = await self.compact_by(plan, full=message.full)
+        return Figures(msgspec.json.encode((outcome,)))
+
+    async def compact_by(self, plan: StreamPlan, *, full: bool) -> PlanOutcome:
+        maintenance, store = self._replicas.maintenance, self._store(plan.stream)
+        outcome = await self._chores.run(lambda: maintenance.snapshot_by_plan(store, plan))
+        if full:
+            await self._replicas.roll()
+            await self._chores.run(maintenance.flush_rolled)
+        result = await self._chores.run(lambda: maintenance.major(store, full=full))
+        outcome.compaction.add(result)
+        return replace(outcome, node=self._replicas.node)
+
+    def _store(self, stream: int) -> StreamStore:
+        store = self._replicas.node_store.streams.get(stream)
+        if store is None:
+            raise UnknownStream(f"log stream {stream} is not on this node")
+        return store
 
     async def explain(self, topic: TopicManifest, message: Explain) -> Lines:
         stream = stream_of_key(topic, message.key)
@@ -198,6 +226,49 @@ class ClusterUpkeep:
             total.add(msgspec.json.decode(answer.json, type=CompactionResult))
         return Figures(msgspec.json.encode(total))
 
+    async def offer_plan(
+        self, topic: TopicManifest, message: OfferPlan, data: memoryview, seconds: float
+    ) -> Figures:
+        """Hand a plan to all replicas of its log stream; each of them decides for itself.
+
+        It is refused if none of them takes it, with what the first of them said.
+        """
+        plan = await asyncio.to_thread(read_plan, data, topic.streams)
+        nodes = self._cluster.hosts(StreamId(plan.stream))
+        found = await asyncio.gather(
+            *(self._offer(node, message, plan, data, seconds) for node in nodes),
+            return_exceptions=True,
+        )
+        outcomes: list[PlanOutcome] = []
+        refusals: list[LogError] = []
+        for node, answer in zip(nodes, found, strict=True):
+            if isinstance(answer, PlanOutcome):
+                outcomes.append(answer)
+            elif isinstance(answer, LogError):
+                refusals.append(answer)
+                outcomes.append(_refusal(node, plan, answer))
+            else:
+                raise answer
+        if len(refusals) == len(nodes):
+            raise refusals[0] if refusals else Unreachable(f"nobody holds stream {plan.stream}")
+        return Figures(msgspec.json.encode(outcomes))
+
+    async def _offer(
+        self,
+        node: NodeId,
+        message: OfferPlan,
+        plan: StreamPlan,
+        data: memoryview,
+        seconds: float,
+    ) -> PlanOutcome:
+        if node == self._node:
+            return await self._local.compact_by(plan, full=message.full)
+        peer = self._peers.peer(node)
+        answer = (await peer.ask(message, seconds=seconds, attachments=(data,))).answer
+        if not isinstance(answer, Figures):
+            raise BadFrame(f"a node answered a plan with {type(answer).__name__}")
+        return msgspec.json.decode(answer.json, type=tuple[PlanOutcome])[0]
+
     async def topic_figures(
         self, topic: TopicManifest, message: TopicFigures, seconds: float
     ) -> Figures:
@@ -263,6 +334,18 @@ class ClusterUpkeep:
         return sorted(nodes - {self._node})
 
 
+def _refusal(node: NodeId, plan: StreamPlan, error: LogError) -> PlanOutcome:
+    return PlanOutcome(
+        stream=plan.stream,
+        claims=len(plan.dead),
+        dead=0,
+        doubtful=0,
+        compaction=CompactionResult(),
+        node=node,
+        refused=f"{type(error).__name__}: {error}",
+    )
+
+
 def joined_figures(found: Sequence[TopicStats], high: int) -> TopicStats:
     """One topic's figures, from the figures of several nodes."""
     streams: dict[int, StreamStats] = {}
@@ -276,6 +359,8 @@ def joined_figures(found: Sequence[TopicStats], high: int) -> TopicStats:
                 known,
                 delete_horizon=max(known.delete_horizon, stream.delete_horizon),
                 dropped_deletes=known.dropped_deletes + stream.dropped_deletes,
+                # Replicas learn of a higher one one after the other.
+                gc_boundary=min(known.gc_boundary, stream.gc_boundary),
             )
     return replace(
         found[0],
