@@ -139,7 +139,7 @@ def test_every_error_has_its_exit_code() -> None:
     assert codes[ExitCode.LOCKED] == {"LogLocked"}
     assert codes[ExitCode.BUSY] == {"Busy", "ConnectionLost", "DeadlineExceeded", "Unreachable"}
     assert codes[ExitCode.NOT_FOUND] == {
-        "NotALog", "OutOfRange", "Trimmed", "UnknownStream", "UnknownTopic"
+        "NotALog", "OutOfRange", "Trimmed", "UnknownBlob", "UnknownStream", "UnknownTopic"
     }  # fmt: skip
     assert "DiskFull" in codes[ExitCode.ERROR]
     assert not codes.keys() & {ExitCode.OK, ExitCode.USAGE}

@@ -11,15 +11,18 @@ import pytest
 
 import tidelog
 from tests.client.proxy import wait_until
+from tests.client.uploads import LONG, LONG_PARTS, Broken, Source, breaking
 from tidelog import Entry, Kind, RemoteLog, RemoteTopic
 from tidelog.errors import (
     RevisionConflict,
     Sealed,
     Trimmed,
+    UnknownBlob,
     UnknownStream,
     UnknownTopic,
     WrongLog,
 )
+from tidelog.formats.topic_blob import topics_of_blobs
 from tidelog.interface.records import Ack
 from tidelog.testing import LocalCluster
 
@@ -189,6 +192,55 @@ def test_leaders_that_move_and_die_lose_and_double_nothing(
         assert len(values) > 100
         found = [r.value for r in records if r.stream == number and r.value != b"end"]
         assert found == values
+
+
+def test_a_blob_is_put_while_leaders_die(cluster: LocalCluster, log: RemoteLog) -> None:
+    """The leader of its description dies with the first parts under way, one of parts later."""
+    topic = log.create_topic(f"topic-{next(_NAMES)}", streams=2)
+    topic.put_blob(b"makes the topics")
+    described, parts = (log.topic(name) for name in topics_of_blobs(topic.name))
+    killed = []
+
+    def kill(stream: int) -> None:
+        killed.append(cluster.leader_of(stream))
+        killed[-1].kill()
+
+    def at_part(read: int) -> None:
+        if read == 2:
+            kill(described.streams[0])
+        if read == 4:
+            killed[0].start()
+            cluster.wait_until_ready()
+            kill(parts.streams[-1])
+
+    blob = topic.put_blob(Source(LONG, at_part))
+    topic.append(b"refers to it", blobs=(blob,))
+    for node in killed:
+        node.start()
+    cluster.wait_until_ready()
+    assert len(killed) == 2
+    assert (len(described.streams), len(parts.streams)) == (1, 2)
+    for node in cluster.nodes:
+        with tidelog.connect(node.url, topic=topic.name) as other:
+            assert other.open_blob(blob).read() == LONG
+            assert [record.blobs for record in other.read()] == [(blob,)]
+
+
+def test_collection_on_a_cluster_takes_what_is_torn_or_unused_and_nothing_else(
+    log: RemoteLog, topic: RemoteTopic
+) -> None:
+    kept, unused = topic.put_blob(LONG), topic.put_blob(LONG)
+    with pytest.raises(Broken):
+        topic.put_blob(breaking(2))
+    topic.append(b"refers to it", blobs=(kept,))
+    assert [info.is_complete for info in topic.list_blobs()] == [True, True, False]
+    done = topic.collect_blobs(0)
+    assert (done.kept, done.deleted, done.torn) == (1, 1, 1)
+    assert topic.open_blob(kept).read() == LONG
+    with pytest.raises(UnknownBlob):
+        topic.open_blob(unused)
+    parts = log.topic(topics_of_blobs(topic.name)[1])
+    assert sum(parts.get(record.key) is not None for record in parts.read()) == len(LONG_PARTS)
 
 
 def follow(topic: RemoteTopic) -> list[tidelog.Record]:

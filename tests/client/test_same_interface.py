@@ -22,6 +22,7 @@ from tidelog.interface.handles import AppenderHandle, LogHandle, TopicHandle
 ONLY_EMBEDDED = {"verify"}
 ONLY_SERVED = {
     "admin",
+    "companion",
     "known",
     "log_id",
     "open_end",

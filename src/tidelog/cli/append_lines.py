@@ -154,7 +154,7 @@ class JsonLines:
         entry = self._entry(fields)
         check_entry(entry)
         if entry.kind is Kind.APPEND and not entry.key and _has_more_than_a_value(entry):
-            raise BadEntry("an append without a key has a value and nothing else")
+            raise BadEntry("an append without a key has a value, and BLOBs at most")
         return entry
 
     def _entry(self, fields: dict[str, Any]) -> Entry:
@@ -194,6 +194,8 @@ class JsonLines:
             return topic.delete_storage(
                 first.storage_id, write_version=first.write_version, **options
             )
+        if first.blobs:
+            return (topic.append(first.value, blobs=first.blobs, **options),)
         return (topic.append_batch([entry.value for entry in items], **options),)
 
     def check(self, item: Entry) -> None:
@@ -205,11 +207,12 @@ def _call_of(numbered: tuple[int, Entry]) -> int:
     number, entry = numbered
     if entry.key:
         return 0
-    return number + 1 if entry.kind is Kind.DELETE_STORAGE else -1
+    is_alone = entry.kind is Kind.DELETE_STORAGE or bool(entry.blobs)
+    return number + 1 if is_alone else -1
 
 
 def _has_more_than_a_value(entry: Entry) -> bool:
-    return bool(entry.storage_id or entry.blobs) or entry.write_version is not None
+    return bool(entry.storage_id) or entry.write_version is not None
 
 
 def _bytes_of(fields: dict[str, Any], name: str) -> bytes:

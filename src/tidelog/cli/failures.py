@@ -16,6 +16,7 @@ from tidelog.errors import (
     NotALog,
     OutOfRange,
     Trimmed,
+    UnknownBlob,
     UnknownStream,
     UnknownTopic,
     Unreachable,
@@ -39,7 +40,15 @@ _CODES: tuple[tuple[tuple[type[Exception], ...], ExitCode], ...] = (
     ((CorruptData,), ExitCode.DAMAGED),
     ((Busy, DeadlineExceeded, ConnectionLost, Unreachable), ExitCode.BUSY),
     (
-        (UnknownTopic, UnknownStream, NotALog, Trimmed, OutOfRange, FileNotFoundError),
+        (
+            UnknownTopic,
+            UnknownStream,
+            UnknownBlob,
+            NotALog,
+            Trimmed,
+            OutOfRange,
+            FileNotFoundError,
+        ),
         ExitCode.NOT_FOUND,
     ),
 )

@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "append": "tidelog.cli.append",
     "tail": "tidelog.cli.tail",
     "get": "tidelog.cli.get",
+    "blob": "tidelog.cli.blob",
     "topic": "tidelog.cli.topic",
     "trim": "tidelog.cli.trim",
     "compact": "tidelog.cli.compact",

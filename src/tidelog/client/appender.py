@@ -23,9 +23,14 @@ class AsyncRemoteAppender:
         self._flow = AsyncFlow(bytes_max)
 
     async def append(
-        self, value: bytes, *, key: bytes = b"", stream: int | None = None
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        stream: int | None = None,
+        blobs: tuple[int, ...] = (),
     ) -> asyncio.Future[Receipt]:
-        return await self._submit(self._orders.one_append(value, key, stream))
+        return await self._submit(self._orders.one_append(value, key, stream, blobs))
 
     async def put(
         self,

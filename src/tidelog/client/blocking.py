@@ -14,7 +14,8 @@ from tidelog.client.loop_thread import LoopThread
 from tidelog.client.pages import PageReader, StreamSlice, records_in, slices_of
 from tidelog.client.topic import AsyncRemoteTopic
 from tidelog.errors import LogClosed
-from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
+from tidelog.interface.blobs.calls import BlobCalls, TopicBlobs
+from tidelog.interface.figures import CompactionResult, LogStats, PlanOutcome, TopicStats
 from tidelog.interface.positions import NamedPosition, Position
 from tidelog.interface.records import Record
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tidelog.net.security import ClientSecurity
 
 
-class RemoteTopic(BlockingWriting):
+class RemoteTopic(BlockingWriting, BlobCalls):
     """All calls are thread-safe.  An append returns when it is durable and ordered."""
 
     @property
@@ -61,13 +62,20 @@ class RemoteTopic(BlockingWriting):
         return islice(self._records(reader), limit)
 
     def read_pages(
-        self, from_glsn: int, to_glsn: int, *, streams: Sequence[int] = (), bytes_max: int = 0
+        self,
+        from_glsn: int,
+        to_glsn: int,
+        *,
+        streams: Sequence[int] = (),
+        bytes_max: int = 0,
+        turn: int | None = None,
     ) -> Iterator[list[StreamSlice]]:
         """All entries of ``[from_glsn, to_glsn)`` as slices of batches, with their streams.
 
-        Pages ascend; the slices of a page may overlap in their GLSNs.
+        Pages ascend; the slices of a page may overlap in their GLSNs.  On a cluster readers with
+        a ``turn`` go to followers first: to different ones if their turns differ.
         """
-        return self._pages(self._topic.open_pages(from_glsn, to_glsn, streams, bytes_max))
+        return self._pages(self._topic.open_pages(from_glsn, to_glsn, streams, bytes_max, turn))
 
     def read_arrow(
         self,
@@ -142,15 +150,26 @@ class RemoteTopic(BlockingWriting):
         return self._thread.run(self._topic.get(key, storage_id=storage_id))
 
     def find_end(
-        self, glsn_begin: int, *, records_max: int = 0, bytes_max: int = 0, wait: float = 0.0
+        self,
+        glsn_begin: int,
+        *,
+        records_max: int = 0,
+        bytes_max: int = 0,
+        wait: float = 0.0,
+        reader: str = "",
     ) -> Position:
         """Where to end a read from ``glsn_begin``: at a cut, within the bounds (0: none).
 
-        ``wait``: for how many seconds, if there is nothing there yet.
+        ``wait``: for how many seconds, if there is nothing there yet.  ``reader``: under which
+        name the figures of the log show how far the caller has come.
         """
         return self._thread.run(
             self._topic.find_end(
-                glsn_begin, records_max=records_max, bytes_max=bytes_max, wait=wait
+                glsn_begin,
+                records_max=records_max,
+                bytes_max=bytes_max,
+                wait=wait,
+                reader=reader,
             )
         )
 
@@ -169,6 +188,15 @@ class RemoteTopic(BlockingWriting):
         stored another one since, RevisionConflict.
         """
         return self._thread.run(self._topic.store_position(name, glsn, expected=expected))
+
+    # -- BLOBs --------------------------------------------------------------------------------
+
+    def _topic_blobs(self) -> TopicBlobs:
+        return TopicBlobs(self, self._companion)
+
+    def _companion(self, name: str, streams: int) -> RemoteTopic:
+        found = self._thread.run(self._topic.companion(name, streams))
+        return RemoteTopic(found, self._session, self._thread)
 
     # -- keeping it small ---------------------------------------------------------------------
 
@@ -190,6 +218,12 @@ class RemoteTopic(BlockingWriting):
     def compact(self, *, full: bool = False) -> CompactionResult:
         """Snapshot, then rewrite what is mostly dead; ``full``: all that has a dead entry."""
         return self._thread.run(self._topic.compact(full=full))
+
+    def offer_plan(
+        self, plan: bytes | memoryview, *, full: bool = False
+    ) -> tuple[PlanOutcome, ...]:
+        """Compact a log stream by a plan that others made; see ``Topic.offer_plan``."""
+        return self._thread.run(self._topic.offer_plan(plan, full=full))
 
     def rewrite(self, *, entries_max: int = 4096) -> int:
         """Copy the oldest live keyed entries to the head of the log; returns how many."""

@@ -31,9 +31,14 @@ class RemoteAppender:
         self._flow = Flow(bytes_max)
 
     def append(
-        self, value: bytes, *, key: bytes = b"", stream: int | None = None
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        stream: int | None = None,
+        blobs: tuple[int, ...] = (),
     ) -> Future[Receipt]:
-        return self._submit(self._orders.one_append(value, key, stream))
+        return self._submit(self._orders.one_append(value, key, stream, blobs))
 
     def put(
         self,

@@ -54,11 +54,12 @@ class BlockingWriting:
         *,
         key: bytes = b"",
         stream: int | None = None,
+        blobs: tuple[int, ...] = (),
         **options: Unpack[AppendOptions],
     ) -> Receipt:
         """Append one entry, which stays until it is trimmed; a ``key`` only picks the stream."""
         return self._placed(
-            lambda: self._orders.append(value, key, stream, options), key, stream, options
+            lambda: self._orders.append(value, key, stream, options, blobs), key, stream, options
         )
 
     def append_batch(

@@ -11,10 +11,10 @@ from tidelog.client.admin import AsyncAdmin
 from tidelog.client.channel import Channel, Reconnect
 from tidelog.client.session import Session
 from tidelog.client.topic import AsyncRemoteTopic
-from tidelog.errors import BadOption, ConnectionLost, TopicExists, UnknownTopic
+from tidelog.client.topic_creation import create_topic
+from tidelog.errors import BadOption, UnknownTopic
 from tidelog.formats.messages import (
     AddStreams,
-    CreateTopic,
     Figures,
     ListTopics,
     LogFigures,
@@ -99,28 +99,6 @@ class AsyncRemoteLog(AsyncRemoteTopic):
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-async def create_topic(
-    session: Session, name: str, streams: int, versions: str, replicas: int
-) -> TopicDescription:
-    """Create a topic, once, whatever becomes of the connection."""
-    if streams < 1:
-        raise BadOption(f"a topic has at least one log stream, not {streams}")
-    request = CreateTopic(name, streams, versions, replicas)
-    try:
-        return await session.ask(request, TopicDescription, repeat=False)
-    except ConnectionLost:
-        pass
-    # Whether it is there by now is not known.  If it is, and is what was asked for, then this
-    # call made it as far as anybody can tell.
-    try:
-        return await session.ask(request, TopicDescription)
-    except TopicExists:
-        described = await session.describe(name)
-        if len(described.streams) != streams or described.versions != versions:
-            raise
-        return described
 
 
 async def connect_async_log(

@@ -50,21 +50,30 @@ class Orders:
         is_bound = bool(key) or stream is not None or _is_numbered(options)
         return not is_bound and self._known().has_open_streams
 
-    def append(self, value: bytes, key: bytes, stream: int | None, options: AppendOptions) -> Order:
+    def append(
+        self,
+        value: bytes,
+        key: bytes,
+        stream: int | None,
+        options: AppendOptions,
+        blobs: tuple[int, ...] = (),
+    ) -> Order:
         if _is_numbered(options):
-            return self.many.append(value, key, stream, options)
-        return _acknowledged(self.one_append(value, key, stream), options)
+            return self.many.append(value, key, stream, options, blobs)
+        return _acknowledged(self.one_append(value, key, stream, blobs), options)
 
     def write(self, entry: Entry, options: AppendOptions) -> Order:
         if _is_numbered(options):
             return self.many.write([entry], options)
         return _acknowledged(self.one_write(entry), options)
 
-    def one_append(self, value: bytes, key: bytes, stream: int | None) -> OneEntry:
+    def one_append(
+        self, value: bytes, key: bytes, stream: int | None, blobs: tuple[int, ...] = ()
+    ) -> OneEntry:
         value = _as_bytes(value)
         place = self.many.place(stream, key, {})
-        if key:
-            return self._one(place, Entry(Kind.APPEND, value, key))
+        if key or blobs:
+            return self._one(place, Entry(Kind.APPEND, value, key, blobs=blobs))
         if len(value) > VALUE_BYTES_MAX:
             raise value_too_large(len(value))
         return OneEntry(place, ENTRY_OVERHEAD + len(value), value)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tidelog.client.pages import PageReader, StreamSlice, records_in, slices_of
+from tidelog.client.topic_creation import create_companion
 from tidelog.client.writing import AsyncWriting
 from tidelog.errors import (
     BadEntry,
@@ -37,8 +38,11 @@ from tidelog.formats.messages import (
     TopicFigures,
     Trim,
 )
-from tidelog.interface.figures import CompactionResult, TopicStats
+from tidelog.formats.plan_messages import OfferPlan
+from tidelog.interface.blobs.async_calls import AsyncBlobCalls, AsyncTopicBlobs
+from tidelog.interface.figures import CompactionResult, PlanOutcome, TopicStats
 from tidelog.interface.positions import NamedPosition, Position
+from tidelog.interface.readers import check_reader_name
 from tidelog.interface.records import Record
 from tidelog.interface.routing import stream_of_key
 from tidelog.limits import KIB, PAGE_BYTES, STORAGE_ID_END, WRITE_VERSION_END
@@ -53,7 +57,7 @@ _RECORD_BYTES: Final = KIB
 """What a record is taken for where only a few are asked for."""
 
 
-class AsyncRemoteTopic(AsyncWriting):
+class AsyncRemoteTopic(AsyncWriting, AsyncBlobCalls):
     """All calls belong into one event loop.  An append returns when it is durable and ordered."""
 
     @property
@@ -98,13 +102,20 @@ class AsyncRemoteTopic(AsyncWriting):
             reader.close()
 
     async def read_pages(
-        self, from_glsn: int, to_glsn: int, *, streams: Sequence[int] = (), bytes_max: int = 0
+        self,
+        from_glsn: int,
+        to_glsn: int,
+        *,
+        streams: Sequence[int] = (),
+        bytes_max: int = 0,
+        turn: int | None = None,
     ) -> AsyncGenerator[list[StreamSlice], None]:
         """All entries of ``[from_glsn, to_glsn)`` as slices of batches, with their streams.
 
-        Pages ascend; the slices of a page may overlap in their GLSNs.
+        Pages ascend; the slices of a page may overlap in their GLSNs.  On a cluster readers with
+        a ``turn`` go to followers first: to different ones if their turns differ.
         """
-        reader = self.open_pages(from_glsn, to_glsn, streams, bytes_max)
+        reader = self.open_pages(from_glsn, to_glsn, streams, bytes_max, turn)
         try:
             while (reply := await reader.next_page()) is not None:
                 yield slices_of(reply)
@@ -191,7 +202,12 @@ class AsyncRemoteTopic(AsyncWriting):
         return self.open_pages(begin, end, streams, min(bytes_max, PAGE_BYTES))
 
     def open_pages(
-        self, begin: int, end: int, streams: Sequence[int] = (), bytes_max: int = 0
+        self,
+        begin: int,
+        end: int,
+        streams: Sequence[int] = (),
+        bytes_max: int = 0,
+        turn: int | None = None,
     ) -> PageReader:
         """A reader of a range that the topic has reached."""
         _check_glsn(begin)
@@ -203,6 +219,7 @@ class AsyncRemoteTopic(AsyncWriting):
             seconds=self._session.timeout,
             streams=streams,
             bytes_max=bytes_max,
+            turn=turn,
         )
 
     async def open_end(self, from_glsn: int | None, streams: Sequence[int] = ()) -> PageReader:
@@ -225,16 +242,24 @@ class AsyncRemoteTopic(AsyncWriting):
         return records[0] if records else None
 
     async def find_end(
-        self, glsn_begin: int, *, records_max: int = 0, bytes_max: int = 0, wait: float = 0.0
+        self,
+        glsn_begin: int,
+        *,
+        records_max: int = 0,
+        bytes_max: int = 0,
+        wait: float = 0.0,
+        reader: str = "",
     ) -> Position:
         """Where to end a read from ``glsn_begin``: at a cut, within the bounds (0: none).
 
-        ``wait``: for how many seconds, if there is nothing there yet.
+        ``wait``: for how many seconds, if there is nothing there yet.  ``reader``: under which
+        name the figures of the log show how far the caller has come.
         """
         _check_glsn(glsn_begin)
+        check_reader_name(reader)
         if records_max < 0 or bytes_max < 0 or not wait >= 0:
             raise BadOption("records_max, bytes_max and wait must not be negative; 0 means none")
-        request = FindEnd(self.name, glsn_begin, records_max, bytes_max, int(wait * 1000))
+        request = FindEnd(self.name, glsn_begin, records_max, bytes_max, int(wait * 1000), reader)
         return await self._session.ask(
             request, Position, seconds=self._session.timeout + wait, waits=wait > 0
         )
@@ -267,6 +292,20 @@ class AsyncRemoteTopic(AsyncWriting):
                 raise
             return found
 
+    # -- BLOBs --------------------------------------------------------------------------------
+
+    def _topic_blobs(self) -> AsyncTopicBlobs:
+        return AsyncTopicBlobs(self, self.companion)
+
+    async def companion(self, name: str, streams: int) -> AsyncRemoteTopic:
+        """A topic that goes with this one; with ``streams`` it is made if it is missing."""
+        session = self._session
+        if streams:
+            described = await create_companion(session, name, streams, self._described)
+        else:
+            described = await session.describe(name)
+        return AsyncRemoteTopic(session, described)
+
     # -- keeping it small ---------------------------------------------------------------------
 
     async def trim(self, before_glsn: int, *, timeout: float | None = None) -> int:
@@ -291,6 +330,15 @@ class AsyncRemoteTopic(AsyncWriting):
         request = Compact(self.name, full)
         answer = await self._session.ask(request, Figures, seconds=MAINTENANCE_SECONDS)
         return msgspec.json.decode(answer.json, type=CompactionResult)
+
+    async def offer_plan(
+        self, plan: bytes | memoryview, *, full: bool = False
+    ) -> tuple[PlanOutcome, ...]:
+        """Compact a log stream by a plan that others made; see ``Topic.offer_plan``."""
+        answer = await self._session.ask(
+            OfferPlan(self.name, full), Figures, attachments=(plan,), seconds=MAINTENANCE_SECONDS
+        )
+        return msgspec.json.decode(answer.json, type=tuple[PlanOutcome, ...])
 
     async def rewrite(self, *, entries_max: int = 4096) -> int:
         """Copy the oldest live keyed entries to the head of the log; returns how many."""

@@ -31,9 +31,14 @@ class Appender:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidelog-append")
 
     def append(
-        self, value: bytes, *, key: bytes = b"", stream: int | None = None
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        stream: int | None = None,
+        blobs: tuple[int, ...] = (),
     ) -> Future[Receipt]:
-        return self._submit(self._appends.append(value, key, stream, {}))
+        return self._submit(self._appends.append(value, key, stream, {}, blobs))
 
     def put(
         self,

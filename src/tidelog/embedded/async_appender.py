@@ -24,9 +24,14 @@ class AsyncAppender:
         self._flow = AsyncFlow(bytes_max)
 
     async def append(
-        self, value: bytes, *, key: bytes = b"", stream: int | None = None
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        stream: int | None = None,
+        blobs: tuple[int, ...] = (),
     ) -> asyncio.Future[Receipt]:
-        return await self._submit(self._appends.append(value, key, stream, {}))
+        return await self._submit(self._appends.append(value, key, stream, {}, blobs))
 
     async def put(
         self,

@@ -21,12 +21,13 @@ from tidelog.embedded.engine import Engine
 from tidelog.embedded.log import DEFAULT_TOPIC, Log, open_log
 from tidelog.embedded.options import Options
 from tidelog.embedded.reader import read_some
-from tidelog.embedded.topic import Topic
+from tidelog.embedded.topic import Topic, companion
 from tidelog.errors import LogClosed
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.appends import Append, AppendOptions, Appends, Part
-from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
+from tidelog.interface.blobs.async_calls import AsyncBlobCalls, AsyncTopicBlobs
+from tidelog.interface.figures import CompactionResult, LogStats, PlanOutcome, TopicStats
 from tidelog.interface.positions import NamedPosition, Position, Published
 from tidelog.interface.records import Receipt, Record
 from tidelog.interface.routing import chosen_stream
@@ -40,7 +41,7 @@ _PAGE: Final = 1000
 """Records that one trip to a reading thread brings."""
 
 
-class AsyncTopic:
+class AsyncTopic(AsyncBlobCalls):
     """A topic for asyncio.  An append returns when it is durable and ordered."""
 
     def __init__(self, topic: Topic, engine: Engine, commits: LoopCommits) -> None:
@@ -84,9 +85,11 @@ class AsyncTopic:
         *,
         key: bytes = b"",
         stream: int | None = None,
+        blobs: tuple[int, ...] = (),
         **options: Unpack[AppendOptions],
     ) -> Receipt:
-        return (await self._commit(self._appends.append(value, key, stream, options), options))[0]
+        append = self._appends.append(value, key, stream, options, blobs)
+        return (await self._commit(append, options))[0]
 
     async def append_batch(
         self,
@@ -228,11 +231,21 @@ class AsyncTopic:
         return await asyncio.to_thread(self._topic.position)
 
     async def find_end(
-        self, glsn_begin: int, *, records_max: int = 0, bytes_max: int = 0, wait: float = 0.0
+        self,
+        glsn_begin: int,
+        *,
+        records_max: int = 0,
+        bytes_max: int = 0,
+        wait: float = 0.0,
+        reader: str = "",
     ) -> Position:
         return await _thread(
             lambda: self._topic.find_end(
-                glsn_begin, records_max=records_max, bytes_max=bytes_max, wait=wait
+                glsn_begin,
+                records_max=records_max,
+                bytes_max=bytes_max,
+                wait=wait,
+                reader=reader,
             )
         )
 
@@ -254,6 +267,13 @@ class AsyncTopic:
     async def discard(self, stages: Sequence[int]) -> None:
         await asyncio.to_thread(self._topic.discard, stages)
 
+    def _topic_blobs(self) -> AsyncTopicBlobs:
+        return AsyncTopicBlobs(self, self._companion)
+
+    async def _companion(self, name: str, streams: int) -> AsyncTopic:
+        topic = await asyncio.to_thread(companion, self._engine, name, streams)
+        return AsyncTopic(topic, self._engine, self._commits)
+
     async def trim(self, before_glsn: int, *, timeout: float | None = None) -> int:
         return await asyncio.to_thread(self._topic.trim, before_glsn, timeout=timeout)
 
@@ -265,6 +285,11 @@ class AsyncTopic:
 
     async def compact(self, *, full: bool = False) -> CompactionResult:
         return await asyncio.to_thread(self._topic.compact, full=full)
+
+    async def offer_plan(
+        self, plan: bytes | memoryview, *, full: bool = False
+    ) -> tuple[PlanOutcome, ...]:
+        return await asyncio.to_thread(self._topic.offer_plan, plan, full=full)
 
     async def rewrite(self, *, entries_max: int = 4096) -> int:
         return await asyncio.to_thread(self._topic.rewrite, entries_max=entries_max)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Unpack
@@ -17,22 +18,24 @@ from tidelog.embedded.reader import read_one, read_range, read_some
 from tidelog.embedded.requests import AppendRequest, BoundaryRequest, TrimRequest
 from tidelog.embedded.rewrite import rewrite_oldest
 from tidelog.embedded.stats import topic_stats
-from tidelog.errors import BadEntry, BadOption, LogClosed, OutOfRange
+from tidelog.errors import BadEntry, BadOption, LogClosed, OutOfRange, TopicExists
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.appends import Append, AppendOptions, Appends, Part
-from tidelog.interface.figures import CompactionResult, TopicStats
+from tidelog.interface.blobs.calls import BlobCalls, TopicBlobs
+from tidelog.interface.figures import CompactionResult, PlanOutcome, TopicStats
 from tidelog.interface.positions import NamedPosition, Position, Published
 from tidelog.interface.records import Receipt, Record
 from tidelog.interface.routing import chosen_stream, stream_of_key
 from tidelog.limits import MIB, WRITE_VERSION_END
+from tidelog.storage.plan_check import read_plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Topic:
+class Topic(BlobCalls):
     """All calls are thread-safe.  An append returns when it is durable and ordered."""
 
     def __init__(self, engine: Engine, name: str) -> None:
@@ -81,10 +84,12 @@ class Topic:
         *,
         key: bytes = b"",
         stream: int | None = None,
+        blobs: tuple[int, ...] = (),
         **options: Unpack[AppendOptions],
     ) -> Receipt:
         """Append one entry, which stays until it is trimmed; a ``key`` only picks the stream."""
-        return self._commit(self._appends.append(value, key, stream, options), options)[0]
+        append = self._appends.append(value, key, stream, options, blobs)
+        return self._commit(append, options)[0]
 
     def append_batch(
         self,
@@ -268,18 +273,27 @@ class Topic:
         return position(self._engine, self._manifest)
 
     def find_end(
-        self, glsn_begin: int, *, records_max: int = 0, bytes_max: int = 0, wait: float = 0.0
+        self,
+        glsn_begin: int,
+        *,
+        records_max: int = 0,
+        bytes_max: int = 0,
+        wait: float = 0.0,
+        reader: str = "",
     ) -> Position:
         """Where to end a read from ``glsn_begin``: at a cut, within the bounds (0: none).
 
         Waits up to ``wait`` seconds if there is nothing to read yet.  A cut that is larger than
         the bounds is not split; only far back, where cuts are no longer known, is one.
+        ``reader``: under which name the figures of the log show how far the caller has come.
         """
         if wait > 0:
             self._engine.wait_beyond(self.topic_id, glsn_begin, wait)
-        return find_end(
+        found = find_end(
             self._engine, self._manifest, glsn_begin, records_max=records_max, bytes_max=bytes_max
         )
+        self._engine.audience.note(self.name, reader, glsn_begin)
+        return found
 
     def find_time(self, timestamp_us: int) -> Position:
         """The first place from which on no entry is older than ``timestamp_us``."""
@@ -317,6 +331,11 @@ class Topic:
     def discard(self, stages: Sequence[int]) -> None:
         """Forget what was staged; what was published or forgotten before is no error."""
         self._engine.staging.discard(stages)
+
+    # -- BLOBs --------------------------------------------------------------------------------
+
+    def _topic_blobs(self) -> TopicBlobs:
+        return TopicBlobs(self, partial(companion, self._engine))
 
     # -- keeping it small ---------------------------------------------------------------------
 
@@ -360,6 +379,24 @@ class Topic:
             total.add(self._engine.maintenance.major(self._engine.node.streams[stream], full=full))
         return total
 
+    def offer_plan(
+        self, plan: bytes | memoryview, *, full: bool = False
+    ) -> tuple[PlanOutcome, ...]:
+        """Compact a log stream by a plan that others made, as ``encode_plan`` wrote it.
+
+        Every claim of it is checked; one that is not true is refused with ``PlanRefused``.
+        """
+        self._engine.check_open()
+        maintenance = self._engine.maintenance
+        found = read_plan(plan, self._manifest.streams)
+        store = self._engine.node.streams[found.stream]
+        outcome = maintenance.snapshot_by_plan(store, found)
+        if full:
+            self._engine.roll()
+            maintenance.flush_rolled()
+        outcome.compaction.add(maintenance.major(store, full=full))
+        return (outcome,)
+
     def rewrite(self, *, entries_max: int = 4096) -> int:
         """Copy the oldest live keyed entries to the head of the log; returns how many.
 
@@ -374,3 +411,13 @@ class Topic:
 
     def stats(self) -> TopicStats:
         return topic_stats(self._engine, self._manifest)
+
+
+def companion(engine: Engine, name: str, streams: int) -> Topic:
+    """A topic that goes with another one; with ``streams`` it is made if it is missing."""
+    if streams:
+        try:
+            engine.create_topic(name, streams=streams, versions="log")
+        except TopicExists:
+            pass
+    return Topic(engine, name)

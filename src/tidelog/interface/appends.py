@@ -80,10 +80,16 @@ class Appends:
         return self._current()
 
     def append(
-        self, value: bytes, key: bytes, stream: int | None, options: AppendOptions
+        self,
+        value: bytes,
+        key: bytes,
+        stream: int | None,
+        options: AppendOptions,
+        blobs: tuple[int, ...] = (),
     ) -> Append:
-        if key:
-            body = encode_entries([Entry(Kind.APPEND, value, key, timestamp_us=_now_us())])
+        if key or blobs:
+            entry = Entry(Kind.APPEND, value, key, timestamp_us=_now_us(), blobs=blobs)
+            body = encode_entries([entry])
         else:
             body = encode_values((value,), timestamp_us=_now_us())
         return self._request([Part(self.place(stream, key, options), body)], options)

@@ -6,13 +6,16 @@ The names of ``handles``, awaited; what is read comes through asynchronous itera
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, Unpack
 
 from tidelog.formats.entry import Entry
 from tidelog.interface.appends import AppendOptions, Part
-from tidelog.interface.figures import CompactionResult, LogStats, TopicStats
+from tidelog.interface.blobs.async_reader import AsyncBlobReader
+from tidelog.interface.blobs.figures import BlobCollection, BlobInfo
+from tidelog.interface.blobs.sources import AsyncBlobSource
+from tidelog.interface.figures import CompactionResult, LogStats, PlanOutcome, TopicStats
 from tidelog.interface.positions import NamedPosition, Position, Published
 from tidelog.interface.records import Receipt, Record
 
@@ -29,7 +32,12 @@ class AsyncAppenderHandle(Protocol):
     """
 
     async def append(
-        self, value: bytes, *, key: bytes = b"", stream: int | None = None
+        self,
+        value: bytes,
+        *,
+        key: bytes = b"",
+        stream: int | None = None,
+        blobs: tuple[int, ...] = (),
     ) -> asyncio.Future[Receipt]: ...
 
     async def put(
@@ -91,9 +99,13 @@ class AsyncTopicHandle(Protocol):
         *,
         key: bytes = b"",
         stream: int | None = None,
+        blobs: tuple[int, ...] = (),
         **options: Unpack[AppendOptions],
     ) -> Receipt:
-        """Append one entry, which stays until it is trimmed; a ``key`` only picks the stream."""
+        """Append one entry, which stays until it is trimmed; a ``key`` only picks the stream.
+
+        ``blobs``: ids of BLOBs that belong to it; see ``put_blob``.
+        """
 
     async def append_batch(
         self,
@@ -180,13 +192,50 @@ class AsyncTopicHandle(Protocol):
     async def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
         """The newest record of a key; None if there is none or it was deleted."""
 
+    async def put_blob(
+        self, source: AsyncBlobSource, *, progress: Callable[[int], None] | None = None
+    ) -> int:
+        """Store the bytes of a source as a BLOB of the topic; returns its id for ``blobs=``."""
+
+    async def open_blob(self, blob: int) -> AsyncBlobReader:
+        """A reader of a BLOB of the topic; UnknownBlob if there is none of that id."""
+
+    async def blob_size(self, blob: int) -> int:
+        """How many bytes a BLOB of the topic has."""
+
+    async def delete_blob(self, blob: int) -> None:
+        """Delete a BLOB, whatever refers to it."""
+
+    def list_blobs(self) -> AsyncIterator[BlobInfo]:
+        """The BLOBs of the topic, with uploads and deletions that are not at their end."""
+
+    async def collect_blobs(
+        self,
+        older_than: float = 86400.0,
+        *,
+        progress: Callable[[BlobCollection], None] | None = None,
+    ) -> BlobCollection:
+        """Delete BLOBs to which no entry of the topic refers, and uploads that broke off.
+
+        Those that were put in the last ``older_than`` seconds are left alone.
+        """
+
     async def position(self) -> Position:
         """Where the topic ends now: the GLSN that comes next, with the first and the last one."""
 
     async def find_end(
-        self, glsn_begin: int, *, records_max: int = 0, bytes_max: int = 0, wait: float = 0.0
+        self,
+        glsn_begin: int,
+        *,
+        records_max: int = 0,
+        bytes_max: int = 0,
+        wait: float = 0.0,
+        reader: str = "",
     ) -> Position:
-        """Where to end a read from ``glsn_begin``: at a cut, within the bounds (0: none)."""
+        """Where to end a read from ``glsn_begin``: at a cut, within the bounds (0: none).
+
+        ``reader``: under which name the figures of the log show how far the caller has come.
+        """
 
     async def find_time(self, timestamp_us: int) -> Position:
         """The first position from which on no entry is older than ``timestamp_us``."""
@@ -217,6 +266,14 @@ class AsyncTopicHandle(Protocol):
 
     async def compact(self, *, full: bool = False) -> CompactionResult:
         """Snapshot, then rewrite what is mostly dead; ``full``: all that has a dead entry."""
+
+    async def offer_plan(
+        self, plan: bytes | memoryview, *, full: bool = False
+    ) -> tuple[PlanOutcome, ...]:
+        """Compact a log stream by a plan that others made: see ``pipeline.compact_plan``.
+
+        Every replica checks every claim of it; ``PlanRefused`` if none can take it.
+        """
 
     async def rewrite(self, *, entries_max: int = 4096) -> int:
         """Copy the oldest live keyed entries to the head of the log; returns how many."""
