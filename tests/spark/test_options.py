@@ -50,6 +50,7 @@ def test_every_option_is_understood_in_any_case() -> None:
             "maxRecordsPerPartition": "7",
             "failOnDataLoss": "False",
             "fetchWaitMs": "0",
+            "READERNAME": " report ",
             "timeoutMs": "1500",
             "connectTimeoutMs": "250",
         }
@@ -58,6 +59,7 @@ def test_every_option_is_understood_in_any_case() -> None:
     assert options.start == Place(Anchor.GLSN, 17)
     assert (options.records_per_trigger, options.bytes_per_trigger) == (10, 20)
     assert (options.partitions_min, options.records_per_partition) == (3, 7)
+    assert options.reader == "report"
     assert not options.fail_on_data_loss
     assert (options.fetch_wait, options.connection.timeout) == (0.0, 1.5)
     assert options.connection.connect_timeout == 0.25
@@ -76,7 +78,10 @@ def test_a_topic_may_be_in_the_url_or_an_option_or_left_out() -> None:
         ({}, "'endpoint' is missing"),
         ({"endpoint": URL, "url": URL}, "are the same"),
         ({"endpoint": URL, "startingOffset": "1"}, "did you mean 'startingOffsets'"),
-        ({"endpoint": URL, "path": "x"}, "has no option 'path': there are connectTimeoutMs, "),
+        (
+            {"endpoint": URL, "path": "x"},
+            "has no option 'path': there are archive, connectTimeoutMs, ",
+        ),
         ({"endpoint": URL, "startingOffsets": "soon"}, "'soon': give earliest, latest, a GLSN"),
         ({"endpoint": URL, "startingOffsets": "0"}, "'0': give earliest"),
         ({"endpoint": URL, "startingOffsets": "-2"}, "'-2': give earliest"),
@@ -105,6 +110,7 @@ def test_wrong_options_of_both_uses_are_refused_with_a_remedy(
     [
         ({"maxRecordsPerTrigger": "5"}, "'maxRecordsPerTrigger' is for spark.readStream only"),
         ({"fetchWaitMs": "5"}, "'fetchWaitMs' is for spark.readStream only"),
+        ({"readerName": "x"}, "'readerName' is for spark.readStream only"),
         ({"startingOffsets": "latest"}, "a batch from there on has no rows"),
         ({"endingOffsets": "earliest"}, "a batch up to there has no rows"),
         ({"endingOffsets": "1", "endingTimestamp": "1"}, "exclude each other"),
@@ -202,16 +208,24 @@ def test_a_small_range_is_one_partition_in_total_order() -> None:
 def test_a_large_range_is_cut_by_stream_and_by_glsn() -> None:
     found = plan_partitions(1, 4001, [1, 2], records_max=1000, count_min=1)
     assert found == [
-        GlsnRange(1, 2001, (1,)),
-        GlsnRange(1, 2001, (2,)),
-        GlsnRange(2001, 4001, (1,)),
-        GlsnRange(2001, 4001, (2,)),
+        GlsnRange(1, 2001, (1,), turn=0),
+        GlsnRange(1, 2001, (2,), turn=1),
+        GlsnRange(2001, 4001, (1,), turn=1),
+        GlsnRange(2001, 4001, (2,), turn=2),
     ]
+
+
+def test_partitions_of_a_log_stream_take_turns_from_where_the_query_begins() -> None:
+    found = plan_partitions(1, 4001, [1, 2], records_max=500, count_min=1, turn=7)
+    for stream in (1, 2):
+        turns = [part.turn for part in found if part.streams == (stream,)]
+        assert turns == list(range(turns[0], turns[0] + 4))
+    assert found[0].turn == 7
 
 
 def test_few_partitions_share_many_streams() -> None:
     found = plan_partitions(1, 2001, [1, 2, 3], records_max=1000, count_min=1)
-    assert found == [GlsnRange(1, 2001, (1, 3)), GlsnRange(1, 2001, (2,))]
+    assert found == [GlsnRange(1, 2001, (1, 3), turn=0), GlsnRange(1, 2001, (2,), turn=1)]
 
 
 # -- schema --------------------------------------------------------------------------------------

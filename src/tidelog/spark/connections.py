@@ -28,7 +28,7 @@ from tidelog.errors import (
 from tidelog.spark.options import Connection
 
 if TYPE_CHECKING:
-    from tidelog.client.blocking import RemoteLog, RemoteTopic
+    from tidelog.client.blocking import RemoteLog
 
 IDLE_SECONDS: Final = 60.0
 _HOPELESS: Final = (
@@ -59,7 +59,7 @@ class Connections:
         self._kept: dict[Connection, _Kept] = {}
 
     @contextmanager
-    def topic(self, connection: Connection, *, soon: bool) -> Iterator[RemoteTopic]:
+    def topic(self, connection: Connection, *, soon: bool) -> Iterator[RemoteLog]:
         """The topic, over the connection that there is, or over a new one."""
         kept = self._take(connection, soon)
         try:
@@ -130,7 +130,7 @@ def _connect(connection: Connection, soon: bool) -> RemoteLog:
 CONNECTIONS: Final = Connections()
 
 
-def connected(connection: Connection, *, soon: bool = False) -> AbstractContextManager[RemoteTopic]:
+def connected(connection: Connection, *, soon: bool = False) -> AbstractContextManager[RemoteLog]:
     """The topic, over the connection that this process has.
 
     ``soon``: if none can be made within the time to connect, give up; else go on until the

@@ -10,6 +10,7 @@ from tidelog.net.endpoint import LogUrl, parse_url
 
 DEFAULT_TOPIC = "default"
 _COUNT_END = 1 << 63
+_SECRETS = ("token", "password", "secret")
 
 
 class OptionValues:
@@ -21,6 +22,7 @@ class OptionValues:
         self._values: dict[str, str] = {}
         for name, value in given.items():
             if name.lower() not in names:
+                _refuse_secret(name)
                 near = get_close_matches(name.lower(), names, 1)
                 hint = f"did you mean {names[near[0]]!r}? " if near else ""
                 raise BadOption(
@@ -76,3 +78,13 @@ class OptionValues:
     def wrong(self, name: str, remedy: str) -> BadOption:
         """The error for a value that an option cannot have."""
         return BadOption(f"the option {name!r} is {self._values[name]!r}: {remedy}")
+
+
+def _refuse_secret(name: str) -> None:
+    """Options show in plans, pages and event logs: by the time of this error it is too late."""
+    if any(word in name.lower() for word in _SECRETS):
+        raise BadOption(
+            f"the option {name!r} is refused, since options show in Spark's plans, pages and event "
+            "logs: name a file with 'tokenFile' (or 'tls.key'), which every process reads by "
+            "itself; what was given should be replaced"
+        )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from tidelog.errors import BadOption
+from tidelog.interface.readers import check_reader_name
 from tidelog.net.endpoint import LogUrl
 from tidelog.spark.offsets import EARLIEST, LATEST, Anchor, Place, parse_place, parse_time
 from tidelog.spark.option_values import OptionValues
@@ -25,9 +27,16 @@ _EVERY_READ: Final = (
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
+    "archive",
 )
 BATCH: Final = (*_EVERY_READ, "endingOffsets", "endingTimestamp")
-STREAM: Final = (*_EVERY_READ, "maxRecordsPerTrigger", "maxBytesPerTrigger", "fetchWaitMs")
+STREAM: Final = (
+    *_EVERY_READ,
+    "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
+    "fetchWaitMs",
+    "readerName",
+)
 
 TIMEOUT_MS: Final = 120_000
 """How long a read goes on trying while the log cannot be reached, as while its node restarts."""
@@ -79,6 +88,10 @@ class ReadOptions:
     """0: no bound."""
     fetch_wait: float
     """Seconds to wait for something new before a trigger finds nothing."""
+    reader: str
+    """Under which name the log shows how far a query has come; empty: as its process is called."""
+    archive: str = ""
+    """The directory of an archive whose entries need not be in the log any more; empty: none."""
 
 
 def batch_options(given: Mapping[str, str]) -> ReadOptions:
@@ -124,7 +137,26 @@ def _read_options(values: OptionValues, start: Place) -> ReadOptions:
         records_per_trigger=values.count("maxRecordsPerTrigger", 0),
         bytes_per_trigger=values.count("maxBytesPerTrigger", 0),
         fetch_wait=values.seconds("fetchWaitMs", FETCH_WAIT_MS, least_ms=0),
+        reader=_reader(values),
+        archive=_archive(values),
     )
+
+
+def _reader(values: OptionValues) -> str:
+    name = values.text("readerName")
+    if name is not None:
+        check_reader_name(name)
+    return name or ""
+
+
+def _archive(values: OptionValues) -> str:
+    """An absolute path: the processes of a job have working directories of their own."""
+    text = values.text("archive")
+    if text is None:
+        return ""
+    if not text or "://" in text:
+        raise values.wrong("archive", "give a directory that all machines of the job can read")
+    return str(Path(text).absolute())
 
 
 def _place(values: OptionValues, side: str, default: Place) -> Place:

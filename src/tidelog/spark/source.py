@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from tidelog.errors import OutOfRange, Trimmed
+from tidelog.spark.archive_topic import ArchivedTopic, ReadTopic, opened
 from tidelog.spark.connections import connected, settle_worker
 from tidelog.spark.offsets import Anchor, Place
 from tidelog.spark.options import ReadOptions
@@ -32,7 +34,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        with connected(options.connection, soon=True) as topic:
+        with opened(options, soon=True) as topic:
             begin = resolve(topic, options.start)
             end = resolve(topic, options.end)
             return plan(topic, begin, end, options)
@@ -41,7 +43,7 @@ class BatchReader(DataSourceReader):
         return read_range(self._options, self._columns, partition)
 
 
-def resolve(topic: RemoteTopic, place: Place) -> int:
+def resolve(topic: ReadTopic, place: Place) -> int:
     """The GLSN that a place means now."""
     if place.anchor is Anchor.TIME:
         return topic.find_time(place.number).glsn
@@ -59,17 +61,47 @@ def resolve(topic: RemoteTopic, place: Place) -> int:
     return place.number
 
 
-def plan(topic: RemoteTopic, begin: int, end: int, options: ReadOptions) -> list[GlsnRange]:
+def plan(
+    topic: ReadTopic, begin: int, end: int, options: ReadOptions, turn: int = 0
+) -> list[GlsnRange]:
     """Partitions of ``[begin, end)``, as far as that was not trimmed."""
     if begin < end:
         begin = min(available(topic.first_available, begin, topic.name, options), end)
+    if isinstance(topic, ArchivedTopic):
+        return _plan_joined(topic, begin, end, options, turn)
+    return _plan_live(topic, begin, end, options, turn)
+
+
+def _plan_live(
+    topic: RemoteTopic, begin: int, end: int, options: ReadOptions, turn: int
+) -> list[GlsnRange]:
     return plan_partitions(
         begin,
         max(begin, end),
         topic.streams,
         records_max=options.records_per_partition,
         count_min=options.partitions_min,
+        turn=turn,
     )
+
+
+def _plan_joined(
+    topic: ArchivedTopic, begin: int, end: int, options: ReadOptions, turn: int
+) -> list[GlsnRange]:
+    """Partitions of what is archived, then of the rest, which is in the log."""
+    topic.check_deletes(begin, end, options)
+    edge = min(topic.archive_end, end)
+    archived: list[GlsnRange] = []
+    if begin < edge:
+        wanted = options.partitions_min
+        count = -(-wanted * (edge - begin) // (end - begin))
+        archived = topic.plan(begin, edge, options, count)
+        if edge == end:
+            return archived
+        begin, options = edge, replace(options, partitions_min=max(wanted - count, 1))
+    if begin < end:
+        begin = min(available(topic.log_first, begin, topic.name, options), end)
+    return archived + _plan_live(topic.live, begin, end, options, turn)
 
 
 def available(first: int, begin: int, topic: str, options: ReadOptions) -> int:
@@ -102,6 +134,10 @@ def read_range(
     settle_worker()
     if not isinstance(partition, GlsnRange):
         raise TypeError(f"Spark handed over {partition!r}, which is no partition of this source")
+    if options.archive:
+        from tidelog.spark.archive_reading import joined_batches  # noqa: PLC0415
+
+        return joined_batches(options, columns, partition)
     return record_batches(_pages(options, partition), columns)
 
 
@@ -114,7 +150,11 @@ def _pages(options: ReadOptions, wanted: GlsnRange) -> Iterator[list[StreamSlice
         while begin < wanted.end:
             try:
                 yield from topic.read_pages(
-                    begin, wanted.end, streams=wanted.streams, bytes_max=PAGE_BYTES
+                    begin,
+                    wanted.end,
+                    streams=wanted.streams,
+                    bytes_max=PAGE_BYTES,
+                    turn=wanted.turn,
                 )
                 return
             except Trimmed as error:

@@ -7,9 +7,12 @@ S2  what the log is asked for is retried until the deadline: an error here ends 
 from __future__ import annotations
 
 import logging
+import platform
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
+from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -20,14 +23,15 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from tidelog.errors import OutOfRange, Trimmed
-from tidelog.spark.connections import CONNECTIONS, connected
+from tidelog.errors import LogError, OutOfRange, Trimmed
+from tidelog.limits import READER_NAME_CHARS_MAX
+from tidelog.spark.archive_topic import ReadTopic, opened
+from tidelog.spark.connections import CONNECTIONS
 from tidelog.spark.offsets import Offset
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.source import plan, read_range, resolve, skip_lost
 
 if TYPE_CHECKING:
-    from tidelog.client.blocking import RemoteTopic
     from tidelog.interface.positions import Position
 
 _LOGGER = logging.getLogger(__name__)
@@ -43,6 +47,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
+        self._reader = options.reader or process_name()
+        self._turn = crc32(self._reader.encode())
+        """Which replicas to begin with: queries spread over them, too."""
         self._start: int | None = None
         self._last: int | None = None
         """Where ``availableNow`` ends."""
@@ -79,6 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._start is None and self._latest is None:
             _LOGGER.info("the checkpoint goes on at GLSN %d, wherever options start", begin)
         if self._last is not None and begin >= self._last:
+            self._tell(begin)
             return start
         with self._topic() as topic:
             position = self._find_end(topic, begin, limit)
@@ -86,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = position.glsn if self._last is None else min(position.glsn, self._last)
         return Offset(end, begin).as_dict() if end > begin else start  # F2
 
-    def _find_end(self, topic: RemoteTopic, begin: int, limit: ReadLimit) -> Position:
+    def _find_end(self, topic: ReadTopic, begin: int, limit: ReadLimit) -> Position:
         options = self._options
         bounded = not isinstance(limit, ReadAllAvailable)
         try:
@@ -95,6 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 records_max=options.records_per_trigger if bounded else 0,
                 bytes_max=options.bytes_per_trigger if bounded else 0,
                 wait=options.fetch_wait if self._last is None else 0.0,
+                reader=self._reader,
             )
         except Trimmed as error:
             return self._find_end(topic, skip_lost(error, options), limit)
@@ -102,6 +111,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise OutOfRange(
                 f"the query is at GLSN {begin}, but {error}: the checkpoint is not of this log"
             ) from error
+
+    def _tell(self, begin: int) -> None:
+        """Let the log know that all is read: its figures would show the last batch as missing."""
+        with suppress(LogError), self._topic() as topic:
+            topic.find_end(begin, reader=self._reader)
 
     def reportLatestOffset(self) -> dict[str, int] | None:
         """The end of the topic, for the query's progress."""
@@ -121,11 +135,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offset = Offset.of(end)
         begin = offset.glsn if start == end else offset.begin  # F1
         with self._topic() as topic:
-            return plan(topic, begin, offset.glsn, self._options)
+            return plan(topic, begin, offset.glsn, self._options, self._turn)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_range(self._options, self._columns, partition)
 
-    def _topic(self) -> AbstractContextManager[RemoteTopic]:
+    def _topic(self) -> AbstractContextManager[ReadTopic]:
         known = self._start is not None or self._latest is not None
-        return connected(self._options.connection, soon=not known)
+        return opened(self._options, soon=not known)
+
+
+def process_name() -> str:
+    """What a query is called that has no name: where the process runs that plans it."""
+    return f"spark@{platform.node()}/{current_process().pid}"[:READER_NAME_CHARS_MAX]
