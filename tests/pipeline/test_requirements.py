@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tidelog.errors import CorruptData, Unavailable
 from tidelog.pipeline.materialization.batch_range import BatchRange, batch_range
@@ -69,6 +72,25 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.pipeline.requirements.find_spec", lambda name: None)
     with pytest.raises(Unavailable, match=r"pyspark is not installed: pip install 'tidelog\[spark"):
         check_requirements(delta=True)
+
+
+def test_a_client_of_spark_connect_needs_no_java(java: Path) -> None:
+    answer(java, "no", code=1)
+    check_requirements(delta=True, master="sc://spark.example:15002")
+
+
+def test_who_brings_a_session_needs_no_java(java: Path) -> None:
+    answer(java, "no", code=1)
+    check_requirements(delta=True, spark=MagicMock(spec=SparkSession))
+
+
+def test_a_client_of_spark_connect_needs_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(name: str) -> object:
+        return None if name == "grpc" else find_spec(name)
+
+    monkeypatch.setattr("tidelog.pipeline.requirements.find_spec", find)
+    with pytest.raises(Unavailable, match=r"grpc is not installed: pip install 'pyspark\[connect"):
+        check_requirements(delta=True, master="sc://spark.example:15002")
 
 
 def test_a_batch_has_the_range_that_spark_noted(tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ import click
 from tidelog.cli.lazy_group import LazyGroup
 
 JOBS: Final = {
+    "archive": "tidelog.cli.pipeline_archive",
+    "audit": "tidelog.cli.pipeline_audit",
+    "compact-plan": "tidelog.cli.pipeline_compact_plan",
     "materialize": "tidelog.cli.pipeline_materialize",
+    "replay": "tidelog.cli.pipeline_replay",
 }
 
 

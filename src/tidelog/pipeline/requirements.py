@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidelog.errors import Unavailable
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 JAVA_VERSION_MIN: Final = 17
 _JAVA_SECONDS_MAX: Final = 30.0
@@ -15,18 +18,35 @@ _REMEDY: Final = "install openjdk-17-jre-headless, or set JAVA_HOME to a newer J
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
 
-def check_requirements(*, delta: bool) -> None:
-    """Raise ``Unavailable``, with the remedy, unless Spark can run here."""
+def check_requirements(
+    *, delta: bool, master: str = "local[*]", spark: SparkSession | None = None
+) -> None:
+    """Raise ``Unavailable``, with the remedy, unless Spark can run here.
+
+    Who has a session, and who is a client of Spark Connect, needs no Java on this machine.
+    """
     _check_module("pyspark")
     _check_module("pyarrow")
+    _check_module("pandas")  # Spark's functions over Arrow ask for it.
     if delta:
         _check_module("deltalake")
-    _check_java()
+    if spark is not None:
+        return
+    if is_connect_url(master):
+        _check_module("grpc")
+    else:
+        _check_java()
+
+
+def is_connect_url(master: str) -> bool:
+    """Whether this is the address of a Spark Connect server, and not of a cluster."""
+    return master.startswith("sc://")
 
 
 def _check_module(name: str) -> None:
     if find_spec(name) is None:
-        raise Unavailable(f"{name} is not installed: pip install 'tidelog[spark]'")
+        package = "pyspark[connect]" if name == "grpc" else "tidelog[spark]"
+        raise Unavailable(f"{name} is not installed: pip install '{package}'")
 
 
 def _check_java() -> None:

@@ -52,7 +52,7 @@ def materialize(
         raise BadOption(f"max_records_per_trigger is {max_records_per_trigger}: use at least 1")
     place = _local(table_path, "table_path")
     below = place / "_checkpoint" if checkpoint is None else _local(checkpoint, "checkpoint")
-    check_requirements(delta=format == "delta")
+    check_requirements(delta=format == "delta", master=spark_master, spark=spark)
 
     # What follows needs the modules that were just found to be there.
     from tidelog.pipeline.materialization.running import Work, run  # noqa: PLC0415

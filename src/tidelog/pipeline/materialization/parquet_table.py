@@ -155,6 +155,14 @@ def is_parquet_table(path: str) -> bool:
     return Path(path, CURRENT).is_file()
 
 
+def current_version(path: Path) -> Pointer:
+    """Which version of the Parquet table at ``path`` counts."""
+    found = _pointer(path)
+    if found is None:
+        raise BadOption(f"there is no table at {path}")
+    return found
+
+
 def parquet_rows(spark: SparkSession, path: str) -> DataFrame:
     """The rows of the Parquet table at ``path``."""
     pointer = _pointer(Path(path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import tidelog
-from tidelog import errors
-from tidelog.errors import CorruptData, LogError, LogLocked
+from tidelog.errors import CorruptData, LogLocked
 from tidelog.limits import MIB
 from tidelog.pipeline.materialization.batch_range import batch_range
 from tidelog.pipeline.materialization.delta_table import DeltaFacts
@@ -29,7 +27,10 @@ from tidelog.pipeline.materialization.missed_deletes import (
 )
 from tidelog.pipeline.materialization.parquet_table import ParquetFacts
 from tidelog.pipeline.materialization.progress import BatchProgress, Counts, MaterializeSummary
+from tidelog.pipeline.materialization.ranges import BatchLimits, log_ranges
 from tidelog.pipeline.materialization.tables import Origin, Table
+from tidelog.pipeline.session import is_remote
+from tidelog.pipeline.task_failures import typed
 from tidelog.storage.os_vfs import OsVfs
 
 if TYPE_CHECKING:
@@ -44,7 +45,6 @@ BATCH_RECORDS_MAX: Final = 1_000_000
 BATCH_BYTES_MAX: Final = 256 * MIB
 """What a batch comes down to passes through the driver: this bounds its memory."""
 _LOCK: Final = "_lock"
-_OURS: Final = re.compile(r"tidelog\.errors\.(\w+): ([^\n]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +123,12 @@ class _Stream:
     ) -> None:
         self._spark = spark
         self._work = work
-        self._topic = log.name
+        self._log = log
+        self._records_max = work.max_records_per_trigger or BATCH_RECORDS_MAX
         self._watch = DeleteWatch(log)
         self.table: Final = _open_table(spark, work, log, self._watch)
-        source = EntrySource(spark, work.url, log.name, ENTRY_COLUMNS)
-        self._rebuilder = Rebuilder(source, self._watch, work.table, work.on_missed_deletes)
+        self._source = EntrySource(spark, work.url, log.name, ENTRY_COLUMNS)
+        self._rebuilder = Rebuilder(self._source, self._watch, work.table, work.on_missed_deletes)
         self._progress = progress
         # Of another table in the same place this checkpoint would know nothing.
         self._checkpoint = work.checkpoint / self.table.table_id
@@ -139,11 +140,31 @@ class _Stream:
         self.rebuilds = 0
 
     def run(self) -> None:
+        if is_remote(self._spark):
+            self._run_by_ranges()
+        else:
+            self._run_as_query()
+
+    def _run_by_ranges(self) -> None:
+        """Without a streaming query, whose batches Spark Connect hands to a process of the server:
+        what is open here, the log, the table and its lock, is not there."""
+        limits = BatchLimits(self._records_max, BATCH_BYTES_MAX)
+        ranges = log_ranges(self._log, self.table.position, limits, once=self._work.once)
+        try:
+            for batch, (begin, end) in enumerate(ranges):
+                self._apply(self._source.between(begin, end), batch, begin, end)
+        except PySparkException as error:
+            raise typed(error) from error
+        except KeyboardInterrupt:
+            if self._work.once:
+                raise
+
+    def _run_as_query(self) -> None:
         query = self._start()
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            raise _typed(error, self._failure) from error
+            raise self._failure or typed(error) from error
         except KeyboardInterrupt:
             if self._work.once:
                 raise
@@ -152,10 +173,9 @@ class _Stream:
 
     def _start(self) -> StreamingQuery:
         reader = self._spark.readStream.format("tidelog").schema(ENTRY_COLUMNS)
-        reader = reader.option("endpoint", self._work.url).option("topic", self._topic)
+        reader = reader.option("endpoint", self._work.url).option("topic", self._log.name)
         reader = reader.option("startingOffsets", str(self.table.position))
-        records = self._work.max_records_per_trigger or BATCH_RECORDS_MAX
-        reader = reader.option("maxRecordsPerTrigger", str(records))
+        reader = reader.option("maxRecordsPerTrigger", str(self._records_max))
         reader = reader.option("maxBytesPerTrigger", str(BATCH_BYTES_MAX))
         writer = reader.load().writeStream.foreachBatch(self._take)
         writer = writer.option("checkpointLocation", str(self._checkpoint))
@@ -165,14 +185,13 @@ class _Stream:
 
     def _take(self, entries: DataFrame, batch: int) -> None:
         try:
-            self._apply(entries, batch)
+            self._apply(entries, batch, *batch_range(self._checkpoint, batch))
         except BaseException as error:
             self._failure = error
             raise
 
-    def _apply(self, entries: DataFrame, batch: int) -> None:
+    def _apply(self, entries: DataFrame, batch: int, begin: int, end: int) -> None:
         started = perf_counter()
-        begin, end = batch_range(self._checkpoint, batch)
         position = self.table.position
         counts, skipped, rebuilt = Counts(), end <= position, False
         if begin > position:
@@ -203,16 +222,3 @@ class _Stream:
                 self.table.apply(facts, end)
                 return facts.counts, False
         return self._rebuilder.rebuild(self.table, end), True
-
-
-def _typed(error: StreamingQueryException, failure: BaseException | None) -> BaseException:
-    """What went wrong as an error of ours, whichever process it happened in."""
-    if failure is not None:
-        return failure
-    found = _OURS.search(str(error))
-    kind = getattr(errors, found[1], LogError) if found else LogError
-    message = found[2] if found else f"the query failed: {str(error).strip().splitlines()[0]}"
-    if kind is errors.Trimmed:
-        return errors.Trimmed(message, first_available=0)
-    raised: LogError = kind(message)
-    return raised
