@@ -1,4 +1,4 @@
-"""What Spark tests share: a session for the run, and a served node for each module."""
+"""What Spark tests share: a session for the run, a node or a cluster for each module."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from tests.conftest import leaked_threads
 from tests.spark.nodes import Node, running_node
 from tests.spark.sessions import spark_session
+from tidelog.testing.local_cluster import LocalCluster
 
 _TOPICS = count(1)
 
@@ -25,6 +26,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
     with running_node() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Three nodes with all roles; a test that kills one of them starts it again."""
+    with LocalCluster(nodes=3) as running:
         yield running
 
 

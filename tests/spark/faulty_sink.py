@@ -12,7 +12,6 @@ from threading import Event
 from time import monotonic
 from typing import Any
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -34,14 +33,9 @@ HELD_COMMIT = "held commit"
 """The commit waits for a file named ``go``."""
 WATCHED_COMMIT = "watched commit"
 """The commit only leaves its name, and goes on."""
-SLOW_ATTEMPT = "slow attempt"
-"""The first attempt of the first task waits, with its rows staged, until a second one has staged
-them too."""
 
 Messages = list[WriterCommitMessage | None]
 HOLD_SECONDS = 60.0
-GAVE_UP = "gave up"
-"""The name that is left by who waited in vain."""
 
 
 class Fault:
@@ -67,7 +61,6 @@ class Fault:
         while not (self._directory / name).exists():
             Event().wait(0.02)
             if monotonic() > deadline:
-                (self._directory / GAVE_UP).touch()
                 raise TimeoutError(f"nobody makes {name!r}")
 
     def commit(self, work: Callable[[], None]) -> None:
@@ -84,28 +77,7 @@ class Fault:
         message = work()
         if self.is_due(TASK, EVERY_TASK):
             raise RuntimeError("the task fails when it has staged its rows")
-        if self._name == SLOW_ATTEMPT:
-            self._hold_first_attempt()
         return message
-
-    def _hold_first_attempt(self) -> None:
-        context = TaskContext.get()
-        assert context is not None
-        partition, attempt = context.partitionId(), context.attemptNumber()
-        (self._directory / _staged_by(partition, attempt)).touch()
-        if (partition, attempt) == (0, 0):
-            self.wait(_staged_by(0, 1))
-
-
-def _staged_by(partition: int, attempt: int) -> str:
-    return f"staged {partition} {attempt}"
-
-
-def attempts_that_staged(directory: Path, partition: int) -> list[int]:
-    """With SLOW_ATTEMPT: the attempts of a task that got as far as to stage their rows."""
-    return sorted(
-        int(path.name.split()[2]) for path in directory.glob(_staged_by(partition, 0)[:-1] + "*")
-    )
 
 
 class FaultyWriter(DataSourceArrowWriter):

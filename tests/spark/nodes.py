@@ -1,4 +1,4 @@
-"""A served node in a process of its own, which tests may stop, kill and start again."""
+"""Logs for tests: a served node, which may be killed and started again, or a whole cluster."""
 
 from __future__ import annotations
 
@@ -6,13 +6,35 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import tidelog
 from tests.process.children import Child
 
 if TYPE_CHECKING:
     from tidelog.client.blocking import RemoteLog
+    from tidelog.testing import LocalCluster
+
+
+class Served(Protocol):
+    """A log that can be reached, whatever it runs on."""
+
+    def url(self, topic: str = "default") -> str: ...
+
+    def connect(self, topic: str = "default") -> RemoteLog: ...
+
+
+class OnCluster:
+    """A cluster with the names that a node has."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+
+    def url(self, topic: str = "default") -> str:
+        return self.cluster.url_of(topic)
+
+    def connect(self, topic: str = "default") -> RemoteLog:
+        return tidelog.connect(self.url(topic))
 
 
 class Node:

@@ -19,6 +19,8 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
     "spark.default.parallelism": "2",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
@@ -52,3 +54,16 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
             gateway.shutdown()
             gateway.proc.stdin.close()
             gateway.proc.wait(30)
+
+
+@contextmanager
+def connect_service(session: SparkSession) -> Iterator[str]:
+    """The URL under which the JVM of a session serves clients of Spark Connect."""
+    jvm = session.sparkContext._jvm
+    service = getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    service = getattr(service, "MODULE$")
+    service.start(session.sparkContext._jsc.sc())
+    try:
+        yield f"sc://127.0.0.1:{service.localPort()}"
+    finally:
+        service.stop(getattr(service, "stop$default$1")(), getattr(service, "stop$default$2")())

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.model import Row, Step, few, histories, state_of
-from tests.spark.nodes import Node
+from tests.spark.nodes import Node, Served
 from tests.spark.rows import DEADLINE_SECONDS
 from tidelog.errors import (
     BadOption,
@@ -49,7 +49,9 @@ def kind(request: pytest.FixtureRequest) -> Any:
 class Job:
     """A table and the topic that it is made from."""
 
-    def __init__(self, spark: SparkSession, node: Node, topic: str, place: Path, kind: Any) -> None:
+    def __init__(
+        self, spark: SparkSession, node: Served, topic: str, place: Path, kind: Any
+    ) -> None:
         self.spark = spark
         self.node = node
         self.topic = topic

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +16,12 @@ from pyspark.sql import SparkSession
 import tidelog
 from tests.client.served import Node
 from tests.client.served import node as serving
+from tests.process.children import ROOT
 from tests.security.material import NEXT_TOKEN, TOKEN, WRONG_TOKEN, client, pem, server
 from tidelog.errors import BadOption
-from tidelog.spark.options import batch_options
+from tidelog.spark.options import batch_options, stream_options
+
+DRIVER_SECONDS = 120.0
 
 
 @pytest.fixture
@@ -85,6 +92,35 @@ def test_a_stream_goes_over_tls(
             assert checkpointed.is_dir() or TOKEN.encode() not in checkpointed.read_bytes()
 
 
+def test_the_token_is_in_no_page_no_event_and_no_log_of_a_driver(
+    guarded: Node, token_file: Path, tmp_path: Path
+) -> None:
+    with tidelog.connect(guarded.url, security=client("client", token=TOKEN)) as log:
+        log.create_topic("from", streams=2)
+        log.create_topic("to")
+    place = tmp_path / "driver"
+    place.mkdir()
+    arguments = [str(place), json.dumps(options(guarded.url, str(token_file)))]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.secret_job", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        timeout=DRIVER_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    written = {path: path.read_bytes() for path in place.rglob("*") if path.is_file()}
+    for kind in ("pages", "events", "driver.log"):
+        found = b"".join(text for path, text in written.items() if kind in path.parts)
+        assert b"tidelog" in found, f"no plan of the source was looked at in {kind}"
+    assert b"tidelog" in done.stdout
+    assert any("checkpoint" in path.parts for path in written)
+    shows = [path for path, text in written.items() if TOKEN.encode() in text]
+    assert shows == []
+    assert TOKEN.encode() not in done.stdout + done.stderr
+
+
 def test_a_file_that_spark_ships_is_told_by_its_name(
     spark: SparkSession, guarded: Node, token_file: Path
 ) -> None:
@@ -107,10 +143,14 @@ def test_a_wrong_token_fails_the_query_with_the_reason_but_not_the_token(
     assert WRONG_TOKEN not in str(caught.value)
 
 
-def test_a_token_itself_is_no_option() -> None:
-    with pytest.raises(BadOption, match="tokenFile") as caught:
-        batch_options({"endpoint": "tidelog+tls://h", "token": TOKEN})
-    assert TOKEN not in str(caught.value)
+@pytest.mark.parametrize("name", ["token", "Token", "auth.token", "password", "tls.keyPassword"])
+def test_a_secret_itself_is_no_option(name: str) -> None:
+    """What is refused is told how it is done, and the secret is not told again."""
+    given = {"endpoint": "tidelog+tls://h", name: TOKEN}
+    for parse in (batch_options, stream_options):
+        with pytest.raises(BadOption, match="name a file with 'tokenFile'") as caught:
+            parse(given)
+        assert TOKEN not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["tls.ca", "tls.cert", "tls.key", "tls.serverName"])

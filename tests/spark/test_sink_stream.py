@@ -26,7 +26,7 @@ from tests.spark.faulty_sink import (
     WATCHED_COMMIT,
     FaultyDataSource,
 )
-from tests.spark.nodes import Node
+from tests.spark.nodes import Node, Served
 from tests.spark.rows import DEADLINE_SECONDS, read
 
 ROWS = 300
@@ -37,7 +37,7 @@ SCHEMA = "id long, key string, value string"
 class Copy:
     """A query that copies a table into a topic, batch by batch; may be started again."""
 
-    def __init__(self, spark: SparkSession, node: Node, topic: str, place: Path) -> None:
+    def __init__(self, spark: SparkSession, node: Served, topic: str, place: Path) -> None:
         spark.dataSource.register(FaultyDataSource)
         with node.connect() as log:
             log.create_topic(topic, streams=2)
