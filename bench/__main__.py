@@ -7,26 +7,61 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import appends, client, failover, large, order, pair, spark_read, spark_write
+from bench import (
+    appends,
+    client,
+    failover,
+    large,
+    order,
+    pair,
+    spark_cluster,
+    spark_read,
+    spark_write,
+)
 from bench.machine import facts
+from bench.peers import running as peers
+from bench.peers import works as peer_works
 from bench.report import Results, merged, page
+from bench.report_peers import PLOTS, peer_plots
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "bench" / "RESULTS.md"
-PARTS = ("appends", "large", "client", "pair", "spark", "order", "failover")
+PARTS = (
+    "appends",
+    "large",
+    "client",
+    "pair",
+    "spark",
+    "spark-cluster",
+    "order",
+    "failover",
+    "peers",
+)
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--data", type=Path, default=ROOT / ".bench", help="where to measure")
     parser.add_argument("--only", choices=PARTS, help="measure one part")
+    parser.add_argument(
+        "--peers",
+        default=",".join(peers.PEERS),
+        help="which systems the part of that name measures (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--cache", type=Path, default=ROOT / ".peers", help="where fetched peers are kept"
+    )
     parser.add_argument("--quick", action="store_true", help="a small run: do the parts work?")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if unknown := set(options.peers.split(",")) - set(peers.PEERS):
+        parser.error(f"no such peer: {', '.join(sorted(unknown))}")
+    return options
 
 
 def tell(text: str) -> None:
@@ -63,6 +98,11 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
         for name, measured in spark_figures(directory, quick=options.quick):
             results.spark[name] = measured
             tell_of(name, measured)
+    if "spark-cluster" in parts:
+        of_cluster = spark_cluster.QUICK if options.quick else spark_cluster.Scale()
+        for name, measured in spark_cluster.measure_spark_on_cluster(directory, of_cluster):
+            results.spark_cluster[name] = measured
+            tell_of(name, measured)
     if "order" in parts:
         scale_of_order = order.QUICK if options.quick else order.Scale()
         for name, measured in order.measure_order(directory, scale_of_order):
@@ -73,6 +113,10 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
         for name, measured in failover.measure_failover(directory, rounds):
             results.failover[name] = measured
             tell_of(name, measured)
+    if "peers" in parts:
+        works = peer_works.QUICK if options.quick else peer_works.Scale()
+        names = options.peers.split(",")
+        results.peers = peers.measure_peers(directory, options.cache, works, names, tell)
     return results
 
 
@@ -89,8 +133,18 @@ def tell_of(name: str, measured: dict[str, float]) -> None:
     tell(f"{name}: " + ", ".join(f"{k} {v:,.2f}" for k, v in measured.items()))
 
 
+def write_plots(results: Results) -> None:
+    if results.peers is None:
+        return
+    place = PAGE.parent / PLOTS
+    place.mkdir(exist_ok=True)
+    for name, text in peer_plots(results.peers).items():
+        (place / name).write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     directory = options.data.absolute()
     directory.mkdir(parents=True)
     try:
@@ -101,6 +155,7 @@ def main() -> None:
     if options.write:
         known = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
         PAGE.write_text(merged(known, results), encoding="utf-8")
+        write_plots(results)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def measure_client(directory: Path, scale: Scale) -> Iterator[tuple[str, dict[st
             ("append, async, many in flight", scale.entries // 10, scale.in_flight),
         ):
             yield name, _rate(count, _async_appends(node, values[0], count, tasks), scale)
-        yield "memory", {"node_megabytes": unshared_megabytes(node.process)}
+        yield "memory", {"node_megabytes": unshared_megabytes(node.processes[0])}
 
 
 def _works(

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bench.appends import Figure, best_peer
+from bench.peers.running import PeerResults
 from bench.report_failover import failover_section
 from bench.report_order import order_section
 from bench.report_pair import pair_section
-from bench.report_served import client_section, spark_section
+from bench.report_peers import peers_section
+from bench.report_served import client_section, spark_cluster_section, spark_section
 from bench.tables import table
 
 BATCHED_OF_DISK_MIN = 0.6
@@ -35,8 +37,10 @@ class Results:
     client: dict[str, dict[str, float]] = field(default_factory=dict)
     pair: dict[str, dict[str, float]] = field(default_factory=dict)
     spark: dict[str, dict[str, float]] = field(default_factory=dict)
+    spark_cluster: dict[str, dict[str, float]] = field(default_factory=dict)
     order: dict[str, dict[str, float]] = field(default_factory=dict)
     failover: dict[str, dict[str, float]] = field(default_factory=dict)
+    peers: PeerResults | None = None
 
 
 def page(results: Results) -> str:
@@ -47,7 +51,17 @@ def page(results: Results) -> str:
 def merged(known: str, results: Results) -> str:
     """A page with what was measured in place of the same parts of a known one."""
     parts = _parts_of(known) | _sections(results)
-    order = ("appends", "large", "client", "pair", "spark", "order", "failover")
+    order = (
+        "appends",
+        "large",
+        "client",
+        "pair",
+        "spark",
+        "spark-cluster",
+        "order",
+        "failover",
+        "peers",
+    )
     text = [f"{_PART.format(name)}\n\n{parts[name]}" for name in order if name in parts]
     return "\n\n".join([TITLE, *text]) + "\n"
 
@@ -73,11 +87,16 @@ def _sections(results: Results) -> dict[str, str]:
         sections["pair"] = f"## Datastore and replica\n\n{run}\n\n{text}"
     if results.spark:
         sections["spark"] = f"## Spark\n\n{run}\n\n{spark_section(results.spark)}"
+    if results.spark_cluster:
+        text = spark_cluster_section(results.spark_cluster)
+        sections["spark-cluster"] = f"## Spark and a cluster\n\n{run}\n\n{text}"
     if results.order:
         sections["order"] = f"## Order layer\n\n{run}\n\n{order_section(results.order)}"
     if results.failover:
         text = failover_section(results.failover)
         sections["failover"] = f"## Cluster and fail-over\n\n{run}\n\n{text}"
+    if results.peers is not None:
+        sections["peers"] = f"## Peers\n\n{run}\n\n{peers_section(results.peers)}"
     return sections
 
 

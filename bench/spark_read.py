@@ -44,26 +44,33 @@ def measure_spark_reads(directory: Path, scale: Scale) -> Iterator[tuple[str, di
     place = directory / "spark"
     place.mkdir()
     data = place / "log"
-    _build(data, scale)
+    with tidelog.open(str(data)) as log:
+        fill(log, scale)
     with served(place, data) as node, spark_session(place) as spark:
-        yield "batch read", _batch_read(spark, node, place, scale)
-        yield "triggers", _triggers(spark, node, place, scale)
-        yield "latency", _latency(spark, node, place, scale)
-        yield "memory", resident_megabytes(spark, node)
+        yield from read_figures(spark, node, place, scale)
 
 
-def _build(data: Path, scale: Scale) -> None:
+def read_figures(
+    spark: SparkSession, log: Served, place: Path, scale: Scale
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """All measurements of reading, of a log that was filled."""
+    yield "batch read", _batch_read(spark, log, place, scale)
+    yield "triggers", _triggers(spark, log, place, scale)
+    yield "latency", _latency(spark, log, place, scale)
+    yield "memory", resident_megabytes(spark, log)
+
+
+def fill(log: tidelog.Log | tidelog.RemoteLog, scale: Scale) -> None:
     """Streams for all cores with random values, and a backlog of small cuts."""
     values = [random.Random(1).randbytes(VALUE_BYTES) for _ in range(BATCH)]
-    with tidelog.open(str(data)) as log:
-        large = log.create_topic("large", streams=CORES)
-        streams = large.streams
-        for i in range(scale.entries // BATCH):
-            large.append_batch(values, stream=streams[i % CORES])
-        small = log.create_topic("small")
-        for _ in range(scale.triggers):
-            small.append_batch(values[:TRIGGER_ROWS])
-        log.create_topic("one")
+    large = log.create_topic("large", streams=CORES)
+    streams = large.streams
+    for i in range(scale.entries // BATCH):
+        large.append_batch(values, stream=streams[i % CORES])
+    small = log.create_topic("small")
+    for _ in range(scale.triggers):
+        small.append_batch(values[:TRIGGER_ROWS])
+    log.create_topic("one")
 
 
 def _seconds(work: Callable[[], object]) -> float:

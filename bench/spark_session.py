@@ -14,6 +14,7 @@ from typing import IO, Final
 from pyspark.sql import SparkSession
 
 from bench.large import ROOT
+from tidelog.testing import LocalCluster
 
 CORES: Final = 2
 STOP_SECONDS: Final = 60
@@ -43,10 +44,16 @@ appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running node."""
+    """A running log."""
 
     url: str
-    process: int
+    processes: tuple[int, ...]
+    """Of its nodes."""
+
+    def topic(self, name: str) -> str:
+        """The URL of a topic."""
+        separator = "?topic=" if self.url.startswith("tidelog+unix") else "/"
+        return self.url.rstrip("/") + separator + name
 
 
 @contextmanager
@@ -89,7 +96,7 @@ def served(directory: Path, data: Path) -> Iterator[Served]:
         output: IO[bytes] | None = node.stdout
         if output is None or not output.readline().startswith(b"ready"):
             raise RuntimeError("the node did not start")
-        yield Served(f"tidelog+unix://{socket}", node.pid)
+        yield Served(f"tidelog+unix://{socket}", (node.pid,))
     finally:
         node.terminate()
         node.wait(STOP_SECONDS)
@@ -97,8 +104,16 @@ def served(directory: Path, data: Path) -> Iterator[Served]:
             node.stdout.close()
 
 
-def resident_megabytes(session: SparkSession, node: Served) -> dict[str, float]:
-    """What the processes have resident: the node, the JVM, and all of Spark's Python workers."""
+@contextmanager
+def served_by_cluster(directory: Path, nodes: int = 3) -> Iterator[Served]:
+    """An empty log on several nodes, whose files are in ``directory``."""
+    with LocalCluster(nodes, directory=directory) as cluster:
+        pids = tuple(node.pid for node in cluster.nodes if node.pid is not None)
+        yield Served(cluster.url_of(""), pids)
+
+
+def resident_megabytes(session: SparkSession, log: Served) -> dict[str, float]:
+    """What the processes have resident: nodes, the JVM, and all of Spark's Python workers."""
     jvm = _jvm(session).pid
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -112,7 +127,7 @@ def resident_megabytes(session: SparkSession, node: Served) -> dict[str, float]:
     while found := {pid for pid, parent in parents.items() if parent in workers} - workers:
         workers |= found
     return {
-        "node_megabytes": unshared_megabytes(node.process),
+        "node_megabytes": sum(map(unshared_megabytes, log.processes)),
         "jvm_megabytes": unshared_megabytes(jvm),
         "workers_megabytes": sum(map(unshared_megabytes, workers - {jvm})),
     }

@@ -42,14 +42,21 @@ def measure_spark_writes(directory: Path, scale: Scale) -> Iterator[tuple[str, d
     place = directory / "spark-write"
     place.mkdir()
     with served(place, place / "log") as node, spark_session(place) as spark:
-        rows = _rows(spark, place, scale)
-        yield "batch write", _batch_write(rows.select("value"), node, place, scale)
-        yield "keyed batch write", _batch_write(rows, node, place, scale)
-        yield "write memory", resident_megabytes(spark, node)
+        yield from write_figures(spark, node, place, scale)
     rmtree(place)
 
 
-def _rows(spark: SparkSession, place: Path, scale: Scale) -> DataFrame:
+def write_figures(
+    spark: SparkSession, log: Served, place: Path, scale: Scale
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """All measurements of writing."""
+    rows = make_rows(spark, place, scale)
+    yield "batch write", _batch_write(rows.select("value"), log, place, scale)
+    yield "keyed batch write", _batch_write(rows, log, place, scale)
+    yield "write memory", resident_megabytes(spark, log)
+
+
+def make_rows(spark: SparkSession, place: Path, scale: Scale) -> DataFrame:
     """Keys of 8 bytes and values of 100, from uncompressed Parquet: reading must not count."""
     digest = F.sha2(F.col("id").cast("string"), 256)
     value = F.substring(F.concat(digest, digest), 1, VALUE_BYTES)
@@ -81,7 +88,7 @@ def _batch_write(rows: DataFrame, node: Served, place: Path, scale: Scale) -> di
             begin = perf_counter()
             write()
             seconds = perf_counter() - begin
-            _settle(node)
+            settle(node)
             if turn:  # The first turn warms everything up.
                 found[name].append(scale.rows / seconds)
                 if name == "tidelog":
@@ -91,11 +98,18 @@ def _batch_write(rows: DataFrame, node: Served, place: Path, scale: Scale) -> di
     return {**rates, "share_of_parquet": share}
 
 
-def _settle(node: Served) -> None:
+def settle(log: Served) -> None:
     """Wait until all that rolled out of the WAL is in segments."""
-    with tidelog.connect(node.url) as log:
-        while log.log_stats().wal_backlog_files:
-            Event().wait(LOOK_SECONDS)
+    while _backlog(log):
+        Event().wait(LOOK_SECONDS)
+
+
+def _backlog(log: Served) -> int:
+    with tidelog.connect(log.url) as connected:
+        if len(log.processes) == 1:
+            return connected.log_stats().wal_backlog_files
+        nodes = connected.admin.status().nodes
+        return sum(node.facts.wal_backlog_files for node in nodes if node.facts is not None)
 
 
 def _fresh_topic(node: Served, name: str) -> None:

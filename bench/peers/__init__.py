@@ -1,0 +1,1 @@
+"""Tidelog's cluster against the logs that one would take instead, in the same run."""
