@@ -5,25 +5,30 @@ PYTHON ?= python3
 WORKERS ?= 3  # One more than cores, for many tests wait for processes.
 SPARK_WORKERS ?= 2
 FUZZ_SECONDS ?= 60
+QUICK ?=
 ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 FUZZ_STAMP := $(VENV)/.fuzz-stamp
+PEERS_STAMP := $(VENV)/.peers-stamp
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help run pipeline quickstart test soak fuzz check style types tidy bench format lock clean
+.PHONY: help run cluster pipeline quickstart test soak fuzz check style types tidy bench format lock clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(STAMP)  ## the main job: a cluster whose leader is killed, and nothing is lost (examples/cluster.py)
+run: $(STAMP)  ## the main job: a cluster, a killed leader, Spark, an audit (examples/ledger; ARGS="--events 50000")
+	$(BIN)/python -m examples.ledger $(ARGS)
+
+cluster: $(STAMP)  ## three nodes whose leader is killed, and nothing is lost; no Java needed (examples/cluster.py)
 	$(BIN)/python examples/cluster.py $(ARGS)
 
-pipeline: $(STAMP)  ## producers → log → Spark → table (examples/pipeline.py)
-	$(BIN)/python examples/pipeline.py $(ARGS)
+pipeline: $(STAMP)  ## log → Spark Declarative Pipelines → tables and log (examples/declarative)
+	$(BIN)/python -m examples.declarative $(ARGS)
 
 quickstart: $(STAMP)  ## the log in one process (examples/quickstart.py)
 	$(BIN)/python examples/quickstart.py $(ARGS)
@@ -55,8 +60,8 @@ tidy: $(STAMP)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q tests/tidy
 
-bench: $(STAMP)  ## measure against other engines on this machine
-	$(BIN)/python -m bench $(ARGS)
+bench: $(PEERS_STAMP)  ## measure against other systems on this machine (QUICK=1: does it work?, ARGS="--only peers --write")
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(ARGS)
 
 format: $(STAMP)  ## rewrite the source in the project's format
 	$(BIN)/ruff format .
@@ -68,9 +73,11 @@ lock:  ## pin every dependency with its hashes (needs uv; ARGS=--upgrade for new
 		--no-emit-index-url --quiet --output-file requirements.lock $(ARGS)
 	uv pip compile --group pyproject.toml:fuzz --universal --python-version 3.11 --generate-hashes --no-header \
 		--no-annotate --no-emit-index-url --quiet --output-file requirements-fuzz.lock $(ARGS)
+	uv pip compile --group pyproject.toml:peers --constraint requirements.lock --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --no-emit-index-url --quiet --output-file requirements-peers.lock $(ARGS)
 
 clean:  ## remove all that make made, the virtual environment too
-	rm -rf $(VENV) build dist .coverage* .fuzz .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist .coverage* .fuzz .hypothesis .peers .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is in the lock too, so the package itself is installed without isolation.
@@ -85,3 +92,8 @@ $(STAMP): requirements.lock pyproject.toml
 $(FUZZ_STAMP): $(STAMP) requirements-fuzz.lock
 	$(PIP) install --require-hashes -r requirements-fuzz.lock
 	@touch $@
+
+# Nothing but `make bench` needs the other systems and their clients, and it leaves out what is missing.
+$(PEERS_STAMP): $(STAMP) requirements-peers.lock
+	@if $(PIP) install --require-hashes -r requirements-peers.lock; then touch $@; \
+	else echo "clients of other systems cannot be installed: those systems are left out"; fi

@@ -1,8 +1,8 @@
 """A cluster on this machine, end to end: three nodes, a leader that is killed, nothing lost.
 
-Run it with ``make run``.  It starts three processes, appends from several writers, kills the leader
-of a log stream with SIGKILL in the middle of it, goes on appending, reads everything back from
-every node and checks it, compacts, shows how the cluster is, and stops everything.
+Run it with ``make cluster``.  It starts three processes, appends from several writers, kills the
+leader of a log stream with SIGKILL in the middle of it, goes on appending, reads everything back
+from every node and checks it, compacts, shows how the cluster is, and stops everything.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def main() -> None:
         read_back(cluster, writers)
         compact(cluster)
         status(cluster)
-    say("\nNext: `tidelog up`, docs/getting-started.md, and `make pipeline` for Spark.")
+    say("\nNext: `tidelog up`, docs/getting-started.md, and `make run` for Spark.")
 
 
 if __name__ == "__main__":
