@@ -159,7 +159,7 @@ def test_a_rewrite_moves_the_oldest_live_entries(data: Path) -> None:
 def test_the_figures_of_a_log_agree_with_its_files(data: Path) -> None:
     found = run_json("stats", "-d", data)
 
-    assert set(found) == {"path", "log_id", "topics", "wal", "disk_bytes"}
+    assert set(found) == {"path", "log_id", "topics", "wal", "disk_bytes", "readers"}
     files = [path for path in data.rglob("*") if path.is_file()]
     assert found["path"] == str(data)
     assert found["wal"]["files"] == len(list((data / "wal").iterdir()))

@@ -175,7 +175,7 @@ def _check_live(store: StreamStore) -> None:
         assert store.snapshot.index == 0
         return
     assert (store.snapshot.term, store.snapshot.index) == (snapshot.term, snapshot.index)
-    rebuilt = store.rebuild_live(snapshot)
+    rebuilt = store.rebuild(snapshot)[1]
     assert not rebuilt - store.snapshot.live, "an entry is needed that the live indexes call dead"
     surplus = store.snapshot.live - rebuilt
     for piece in store.read(store.trim_llsn_end, snapshot.index + 1):

@@ -56,7 +56,7 @@ def test_a_second_stop_behind_any_call_loses_nothing(scenario: Scenario, part: i
     check_second_stops(nested, scenario.points(part, scenario.two_stops_every))
 
 
-@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_what_was_deleted_stays_deleted_over_two_stops(part: int) -> None:
     deletes = scenario("two snapshots over deletes")
     _, base = deletes.prepared()

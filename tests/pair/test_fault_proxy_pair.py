@@ -23,6 +23,8 @@ ENDING: dict[str, Callable[[int], Faults]] = {
     "stall": lambda after: Faults(stall_after=after, delay_seconds=0.002),
 }
 KINDS = (*FAULTS, *ENDING)
+SHORT = "cut"
+"""What every change goes through; the other kinds take as long each."""
 
 
 def run_round(pair: Pair, kind: str) -> None:
@@ -51,7 +53,9 @@ def end_by_fault(pair: Pair, proxy: FaultProxy, kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [SHORT, *(pytest.param(k, marks=pytest.mark.soak) for k in KINDS if k != SHORT)]
+)
 def test_a_pair_lives_through_a_bad_network_and_loses_nothing_that_was_told(
     tmp_path: Path, kind: str
 ) -> None:

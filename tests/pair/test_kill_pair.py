@@ -68,10 +68,14 @@ KINDS = {
     "both": kill_both,
     "opening": kill_opening,
 }
+SHORT = "both"
+"""What every change goes through; the other kinds take as long each."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [SHORT, *(pytest.param(k, marks=pytest.mark.soak) for k in KINDS if k != SHORT)]
+)
 def test_a_pair_lives_through_kills_and_loses_nothing_that_was_told(
     tmp_path: Path, kind: str
 ) -> None:

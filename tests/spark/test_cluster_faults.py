@@ -182,11 +182,11 @@ def streams_of(cluster: LocalCluster, topic: str) -> tuple[int, ...]:
     ("victim", "moment"),
     [
         (Victim.LEADER, HELD_COMMIT),
-        (Victim.PUBLISHER, WATCHED_COMMIT),
         (Victim.METADATA, WATCHED_COMMIT),
         *(
             pytest.param(victim, moment, marks=pytest.mark.soak)
             for victim, moment in [
+                (Victim.PUBLISHER, WATCHED_COMMIT),
                 (Victim.LEADER, WATCHED_COMMIT),
                 (Victim.PUBLISHER, HELD_COMMIT),
                 (Victim.METADATA, HELD_COMMIT),

@@ -154,6 +154,7 @@ def test_a_crash_between_the_tables_commit_and_sparks(job: Job) -> None:
     job.check()
 
 
+@pytest.mark.soak
 def test_a_crash_before_the_tables_commit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """What removes is written by then, in Delta's case: it is written again, which is harmless."""
     job.write(0, 30)

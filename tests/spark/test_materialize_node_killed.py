@@ -42,7 +42,8 @@ class Killer:
             timer.join()
 
 
-@pytest.mark.parametrize("kind", ["delta", pytest.param("parquet", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
 def test_a_table_survives_kills_of_the_node_between_its_batches(
     spark: SparkSession, node: Node, topic: str, tmp_path: Path, kind: str
 ) -> None:

@@ -80,7 +80,7 @@ def rows_of(frame: DataFrame) -> list[Row]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("explicit", [False, True])
+@pytest.mark.parametrize("explicit", [pytest.param(False, marks=pytest.mark.soak), True])
 @few()
 @given(data=st.data())
 def test_a_table_equals_the_model_after_every_batch(
@@ -152,7 +152,7 @@ def test_entries_without_keys_are_counted_and_move_the_position(
     assert opened(spark, kind, tmp_path / "table").position == 9
 
 
-@pytest.mark.parametrize("rows", [0, 3])
+@pytest.mark.parametrize("rows", [0, pytest.param(3, marks=pytest.mark.soak)])
 def test_a_rebuilt_table_holds_the_new_facts_alone(
     spark: SparkSession, kind: str, tmp_path: Path, rows: int
 ) -> None:

@@ -60,7 +60,10 @@ def replay_rows(table: Path, url: str, spark: SparkSession, chunk_rows: int) -> 
 # -- round trip ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("table_format", "versions"), [("delta", "explicit"), ("parquet", "log")])
+@pytest.mark.parametrize(
+    ("table_format", "versions"),
+    [("delta", "explicit"), pytest.param("parquet", "log", marks=pytest.mark.soak)],
+)
 def test_a_table_comes_back_from_the_log_that_it_was_replayed_into(
     spark: SparkSession, node: Node, topic: str, tmp_path: Path, table_format: str, versions: str
 ) -> None:

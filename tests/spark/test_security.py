@@ -92,6 +92,7 @@ def test_a_stream_goes_over_tls(
             assert checkpointed.is_dir() or TOKEN.encode() not in checkpointed.read_bytes()
 
 
+@pytest.mark.soak
 def test_the_token_is_in_no_page_no_event_and_no_log_of_a_driver(
     guarded: Node, token_file: Path, tmp_path: Path
 ) -> None:

@@ -10,10 +10,20 @@ from tidelog.core.replica.producers import ProducerState
 from tidelog.types import Llsn, StreamId, Term
 
 
-def fill(twin: Twin, *, stream: StreamId = STREAM, first: int = 1, term: int = 3) -> None:
-    """A synchronisation of nine entries, of which 2, 4 and 5 are dead, in two parts."""
+def begin_filling(twin: Twin, *, stream: StreamId = STREAM, term: int = 3) -> None:
+    """The old log goes."""
     incomplete = HardState(Term(term), is_complete=False, had=EntryId(Term(1), Llsn(1)))
     twin.write(stream, wipe=True, hard_state=incomplete)
+
+
+def fill(twin: Twin, *, stream: StreamId = STREAM, first: int = 1, term: int = 3) -> None:
+    """A synchronisation of nine entries, of which 2, 4 and 5 are dead, in two parts."""
+    begin_filling(twin, stream=stream, term=term)
+    end_filling(twin, stream=stream, first=first, term=term)
+
+
+def end_filling(twin: Twin, *, stream: StreamId = STREAM, first: int = 1, term: int = 3) -> None:
+    """The entries come, and then what tells that these are all."""
     twin.write(
         stream,
         batches=[values(1, first, "f1"), values(1, first + 2, "f3")],

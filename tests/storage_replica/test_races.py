@@ -8,17 +8,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 
 from tests.storage.watched import Once, WatchedVfs
-from tests.storage_replica.fillings import fill
+from tests.storage_replica.fillings import begin_filling, end_filling, fill
 from tests.storage_replica.twin import STREAM, TOPIC, Twin, entries_of, open_disk, values
 from tidelog.core.replica.commit_context import NONE, CommitContext
 from tidelog.core.replica.entries import NO_ENTRY, GlsnRun
 from tidelog.core.replica.output import HardState, Write
+from tidelog.formats.replica_records import Order
 from tidelog.formats.wal import Record
 from tidelog.limits import KIB
+from tidelog.storage import stream_store
+from tidelog.storage.liveness import Liveness, compute_liveness
+from tidelog.storage.replica_apply import Applier
 from tidelog.testing.disk import Op, SimDisk
 from tidelog.types import Llsn, Term
 
@@ -196,3 +201,54 @@ def test_a_reader_beside_syncs_and_flushes_always_finds_all_that_was_begun() -> 
     assert not threads.errors, threads.errors
     assert disk.node.streams[STREAM].view.segments
     assert answers == 298
+
+
+def test_a_snapshot_that_a_filling_overtakes_is_not_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """N4: it would take away what tells that entries were left out, and they would be missed."""
+    twin = Twin()
+    twin.become_member()
+    begin_filling(twin)
+    twin.sync()
+    compute = compute_liveness
+
+    def overtaken(*sources: Any, **options: Any) -> Liveness:
+        found = compute(*sources, **options)
+        end_filling(twin)
+        twin.sync()
+        return found
+
+    monkeypatch.setattr(stream_store, "compute_liveness", overtaken)
+    twin.store().take_snapshot()
+    assert twin.store().snapshot.index == 5
+    twin.check_stored()
+    restarted(twin)
+    twin.check_stored()
+
+
+def test_a_snapshot_waits_until_a_filling_is_applied_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between its order and its end it looks like a log whose dead entries nobody dropped."""
+    twin = Twin()
+    twin.become_member()
+    begin_filling(twin)
+    twin.sync()
+    order_entries = Applier.order
+    worker = threading.Thread(target=twin.store().take_snapshot)
+    waited: list[bool] = []
+
+    def snapshot_beside(applier: Applier, stream: int, order: Order) -> None:
+        order_entries(applier, stream, order)
+        if order.context is not None:
+            worker.start()
+            worker.join(0.2)
+            waited.append(worker.is_alive())
+
+    monkeypatch.setattr(Applier, "order", snapshot_beside)
+    end_filling(twin)
+    twin.sync()
+    worker.join()
+    assert waited == [True]
+    twin.check_stored()

@@ -366,7 +366,7 @@ def _check_live(engine: Engine, stream: int) -> FileFinding:
     stem = f"{store.snapshot.term:016x}_{store.snapshot.index:016x}"
     try:
         data = Path(engine.path, name, f"{stem}.snapshot").read_bytes()
-        missing = store.rebuild_live(decode_snapshot(data)) - store.snapshot.live
+        missing = store.rebuild(decode_snapshot(data))[1] - store.snapshot.live
     except (LogError, OSError) as error:
         return FileFinding("stream", name, live, problem=str(error))
     if missing:

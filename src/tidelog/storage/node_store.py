@@ -380,6 +380,7 @@ class NodeStore:
             vfs=self.vfs,
             opened=self.opened,
             place=place,
+            applying=self.applying,
             topic=manifest.topic,
             term=manifest.term,
             log_versions=topic.versions == "log",

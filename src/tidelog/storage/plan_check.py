@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from tidelog.core.compaction.claims import Bools, SortedKeys, hiding
 from tidelog.core.compaction.explain import StorageDelete
 from tidelog.core.compaction.live import shadowing, silent_storage_deletes
-from tidelog.errors import CorruptData, PlanRefused
+from tidelog.errors import Busy, CorruptData, PlanRefused
 from tidelog.formats.compaction_plan import StreamPlan, decode_plan
 from tidelog.formats.entry import Kind
 from tidelog.formats.key_rows import U64, KeyRows, concat_rows, no_rows
@@ -67,8 +67,8 @@ def read_plan(data: bytes | memoryview, streams: Sequence[int]) -> StreamPlan:
 
 def apply_plan(store: StreamStore, plan: StreamPlan, log_id: bytes) -> CheckedPlan:
     """Check a plan and snapshot the stream by it (P8); raises ``PlanRefused`` if it is no good."""
-    with store.lock:
-        state, segments = store.state(), store.view.segments
+    with store.applying, store.lock:
+        state, segments, seen = store.state(), store.view.segments, store.snapshot
         index = state.context.llsn_end - 1
         memory = MemorySource.of(store.view.memtables, index, store.place.hash_seed)
     check_fits(store, plan, log_id, state)
@@ -77,8 +77,9 @@ def apply_plan(store: StreamStore, plan: StreamPlan, log_id: bytes) -> CheckedPl
         plan = replace(plan, boundary=min(plan.boundary, state.context.glsn_end - 1))
     stream = StreamSources(segments, memory, index, state.trim_llsn_end)
     checked = check_plan(stream, store.opened, plan)
-    checked.liveness.live.difference_update(store.snapshot.dead())  # P7
-    store.publish(state, checked.liveness)
+    checked.liveness.live.difference_update(seen.dead())  # P7
+    if not store.publish(state, checked.liveness, seen):
+        raise Busy(f"stream {store.stream} was filled up meanwhile: offer the plan again")
     return checked
 
 

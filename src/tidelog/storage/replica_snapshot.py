@@ -21,6 +21,11 @@ def install_filled(store: StreamStore) -> None:
 
     On a full disk the snapshot is known, but not written: the next start finds it out again.
     """
+    with store.snapshots.publishing:  # N4
+        _install(store)
+
+
+def _install(store: StreamStore) -> None:
     part, previous = store.replica, store.snapshot
     if part is None or part.filled_index <= previous.index:
         return

@@ -26,6 +26,7 @@ from tidelog.storage.liveness import (
 from tidelog.storage.memtable import StoredBatch
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.segments import StreamView
+from tidelog.storage.snapshot_store import SnapshotState
 from tidelog.storage.stream_store import StreamStore
 
 
@@ -36,6 +37,7 @@ class SeenStream:
     store: StreamStore
     state: StreamState
     view: StreamView
+    snapshot: SnapshotState
     unordered: tuple[StoredBatch, ...]
 
     @property
@@ -103,7 +105,7 @@ def snapshot_topic(node: NodeStore, seen: SeenTopic) -> bool:
         node.vfs.sync_dir(stream.store.place.directory)
     for stream, found in zip(seen.streams, seen.liveness(seen.boundary), strict=True):
         if stream.index:
-            stream.store.publish(stream.state, found)
+            stream.store.publish(stream.state, found, stream.snapshot)
     return True
 
 
@@ -115,4 +117,4 @@ def _see(store: StreamStore) -> SeenStream:
         for table in view.memtables
         for stored in table.batches_between(end, max(end, store.end_llsn))
     )
-    return SeenStream(store, state, view, unordered)
+    return SeenStream(store, state, view, store.snapshot, unordered)

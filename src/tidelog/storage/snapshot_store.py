@@ -9,6 +9,8 @@ Invariants:
   N2  An older snapshot is deleted only after a newer one is durable.
   N3  ``SnapshotState`` is one immutable value: whoever uses it reads it once.  So the note of a
       dropped delete is there, on disk and in memory, before anything goes by that snapshot (H4).
+  N4  One thread publishes at a time, and only on top of the snapshot that it computed from: what
+      a filling has installed meanwhile stays.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Final
 
 from pyroaring import BitMap64
@@ -25,6 +28,7 @@ from tidelog.errors import CorruptData
 from tidelog.formats.batch import Batch
 from tidelog.formats.live_index import LiveIndex, decode_live_index, encode_live_index
 from tidelog.formats.snapshot import Snapshot, decode_snapshot, encode_snapshot
+from tidelog.invariants import check
 from tidelog.limits import LIVE_INDEX_BYTES_MAX, SNAPSHOT_BYTES_MAX
 from tidelog.storage.atomic_file import read_file, replace_file
 from tidelog.storage.vfs import Vfs
@@ -90,9 +94,12 @@ class SnapshotStore:
     def __init__(self, vfs: Vfs, directory: str) -> None:
         self._vfs = vfs
         self._directory = directory
+        self.publishing: Final = Lock()
+        """Held by who makes a snapshot durable and known (N4)."""
 
     def write(self, snapshot: Snapshot, live: BitMap64) -> SnapshotState:
         """Make a snapshot durable, then delete the older ones (N2)."""
+        check(self.publishing.locked(), "N4: a snapshot is written by who publishes")
         stem = _stem(snapshot.term, snapshot.index)
         encoded_live = encode_live_index(LiveIndex(snapshot.term, snapshot.index, live))
         replace_file(self._vfs, self._directory, f"{stem}.live", encoded_live, sync_dir=False)
@@ -123,7 +130,8 @@ class SnapshotStore:
             if live is None:
                 # The snapshot too: deletes may have died meanwhile.
                 snapshot, live = rebuild(snapshot)
-                self.write(snapshot, live)
+                with self.publishing:
+                    self.write(snapshot, live)
             # The last process may have died before the snapshot's name was durable (N2).
             self._vfs.sync_dir(self._directory)
             self._delete_except(stem)

@@ -44,6 +44,7 @@ class StreamStore:
     vfs: Vfs
     opened: OpenSegments
     place: SegmentPlace
+    applying: threading.Lock  # Held while a frame is applied.
     topic: int
     term: int
     log_versions: bool
@@ -346,36 +347,40 @@ class StreamStore:
     def take_snapshot(self) -> SnapshotState:
         """Snapshot everything ordered so far; publishes the new live indexes as one value."""
         check(not self.shared_keys, "streams that share their keys are snapshotted together")
-        with self.lock:
-            state = self.state()
+        with self.applying, self.lock:  # A half applied filling would be taken for a whole log.
+            state, seen, segments = self.state(), self.snapshot, self.view.segments
             index = state.context.llsn_end - 1
             memory = self._memory_source(index)
-            segments = self.view.segments
-        return self.publish(state, self._liveness(segments, memory, index, state))
+        self.publish(state, self._liveness(segments, memory, index, state), seen)
+        return self.snapshot
 
-    def publish(self, state: StreamState, liveness: Liveness) -> SnapshotState:
-        """Make a snapshot of ``state`` durable, then known."""
-        index = state.context.llsn_end - 1
-        previous = self.snapshot
+    def publish(self, state: StreamState, liveness: Liveness, seen: SnapshotState) -> bool:
+        """Make a snapshot of ``state`` durable, then known; False if ``seen`` is not it (N4)."""
+        with self.snapshots.publishing:
+            if self.snapshot is not seen:
+                return False
+            snapshot = self._snapshot_of(state, liveness, seen)
+            published = self.snapshots.write(snapshot, liveness.live)
+            with self.lock:
+                self.snapshot = published
+                self.dead_bytes = liveness.dead_bytes
+        return True
+
+    def _snapshot_of(self, state: StreamState, liveness: Liveness, seen: SnapshotState) -> Snapshot:
         if self.trim_llsn_end > 1 or self.shared_keys:
             # A trimmed write must not bring back the older ones that it had killed; nor an entry
             # that waits to be ordered, which holds the boundary down, those that are dead already.
-            liveness.live.difference_update(previous.dead())
-        check_dead_stays_dead(previous.live, previous.index, liveness.live)
+            liveness.live.difference_update(seen.dead())
+        check_dead_stays_dead(seen.live, seen.index, liveness.live)
         trimmed = state.trim_llsn_end > 1
-        noted = deletes_to_note(liveness.silent, previous.live, previous.index, trimmed=trimmed)
-        snapshot = Snapshot(
+        noted = deletes_to_note(liveness.silent, seen.live, seen.index, trimmed=trimmed)
+        return Snapshot(
             term=self.term,
-            index=index,
+            index=state.context.llsn_end - 1,
             state=state,
             live_count=len(liveness.live),
-            deletes=self._noting(previous.deletes, noted),
+            deletes=self._noting(seen.deletes, noted),
         )
-        published = self.snapshots.write(snapshot, liveness.live)
-        with self.lock:
-            self.snapshot = published
-            self.dead_bytes = liveness.dead_bytes
-        return published
 
     def rebuild(self, snapshot: Snapshot) -> tuple[Snapshot, BitMap64]:
         """An existing snapshot and its live indexes, computed from the entries themselves.
@@ -386,10 +391,6 @@ class StreamStore:
         found = self._liveness(self.view.segments, memory, snapshot.index, snapshot.state)
         deletes = self._noting(snapshot.deletes, found.silent)
         return replace(snapshot, live_count=len(found.live), deletes=deletes), found.live
-
-    def rebuild_live(self, snapshot: Snapshot) -> BitMap64:
-        """The live indexes alone."""
-        return self.rebuild(snapshot)[1]
 
     def _noting(self, deletes: DeleteHorizon, noted: BitMap64) -> DeleteHorizon:
         """The horizon with the deletes at these LLSNs, all of which are still stored (H4)."""
@@ -404,7 +405,7 @@ class StreamStore:
         index: int,
         state: StreamState,
     ) -> Liveness:
-        boundary = self._boundary_of(state)
+        boundary = self.current_boundary(state)
         return compute_liveness(
             segments,
             self.opened,
@@ -415,12 +416,10 @@ class StreamStore:
             keep_deletes=self.shared_keys,
         )
 
-    def _boundary_of(self, state: StreamState) -> int:
+    def current_boundary(self, state: StreamState | None = None) -> int:
+        """The GC boundary that a snapshot has: of ``state``, or of now."""
+        state = state or self.state()
         return state.context.glsn_end - 1 if self.log_versions else state.boundary
-
-    def current_boundary(self) -> int:
-        """The GC boundary that a snapshot would have now."""
-        return self._boundary_of(self.state())
 
     def _memory_source(self, index: int) -> MemorySource:
         return MemorySource.of(self.view.memtables, index, self.place.hash_seed)
