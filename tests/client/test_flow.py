@@ -192,8 +192,9 @@ def test_a_ticket_at_the_door_has_its_deadline_too(served: Node) -> None:
                 proxy.swallow_answers = True
                 loop = asyncio.get_running_loop()
                 futures = [loop.create_future() for _ in range(3)]
-                for future in futures:
-                    shipper.submit("default", 1, Single(future, 10, monotonic() + 0.1, b"a"))
+                # The first one fills the room; it stays until the others have given up.
+                for future, seconds in zip(futures, (0.5, 0.1, 0.1), strict=True):
+                    shipper.submit("default", 1, Single(future, 10, monotonic() + seconds, b"a"))
                 outcomes = await asyncio.gather(*futures, return_exceptions=True)
                 definite = [getattr(outcome, "definite", None) for outcome in outcomes]
                 assert isinstance(outcomes[0], DeadlineExceeded)

@@ -28,6 +28,7 @@ IMPATIENT = {"timing.replace": "2"}
 """A node that is silent for two seconds is replaced."""
 
 
+@pytest.mark.soak
 @pytest.mark.skipif(not can_mount(), reason="needs root and mount")
 def test_a_node_whose_disk_is_full_harms_nobody_and_goes_on_when_there_is_room(
     tmp_path: Path,
@@ -114,6 +115,7 @@ def files_of(node: LocalNode, pattern: str) -> list[Path]:
     return sorted((node.directory / "storage").glob(pattern))
 
 
+@pytest.mark.soak
 def test_a_wiped_node_comes_back_as_a_new_one_and_is_filled_up(tmp_path: Path) -> None:
     """Its WAL is damaged, so nobody can say what it promised: it does not start before it is wiped.
 

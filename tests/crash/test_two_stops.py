@@ -16,7 +16,7 @@ from tests.crash.scenarios import SCENARIOS, Scenario, scenario
 from tests.crash.steps import snapshot_once_more
 
 FIRST_OUTCOMES_MAX = 4
-SAMPLED_OUTCOMES_MAX = 2
+SAMPLED_OUTCOMES_MAX = 1
 SECOND_OUTCOMES_MAX = 4
 SAMPLED_EVERY = 6
 

@@ -5,6 +5,7 @@ That the hunts pass on the code as it is, is shown where they come from: tests/s
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
@@ -45,6 +46,23 @@ class Mutant:
 def histories() -> None:
     for seed in range(HISTORIES):
         History(Random(seed)).run(80)
+
+
+def alone(test: Callable[[pytest.MonkeyPatch], None]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        test(patch)
+
+
+def published_anyway(publish: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda store, state, liveness, seen: publish(store, state, liveness, store.snapshot)
+
+
+def without_waiting(take_snapshot: Callable[..., Any]) -> Callable[..., Any]:
+    def call(store: StreamStore) -> Any:
+        store.applying = threading.RLock()
+        return take_snapshot(store)
+
+    return call
 
 
 def crashes_of(name: str) -> Hunt:
@@ -158,6 +176,16 @@ MUTANTS: Final = (
             ),
         ),
         lambda: test_writes.test_an_entry_is_stored_with_its_own_place(member()),
+    ),
+    Mutant(
+        "a snapshot is published on top of whatever there is by then",
+        replaced(StreamStore, "publish", published_anyway),
+        lambda: alone(test_races.test_a_snapshot_that_a_filling_overtakes_is_not_published),
+    ),
+    Mutant(
+        "a snapshot looks at a filling that is half applied",
+        replaced(StreamStore, "take_snapshot", without_waiting),
+        lambda: alone(test_races.test_a_snapshot_waits_until_a_filling_is_applied_as_a_whole),
     ),
     Mutant(
         "a replica with damaged files stays complete",

@@ -10,6 +10,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 from msgspec.structs import replace
 
 from tests.client import test_lanes
@@ -47,6 +48,8 @@ class Mutant:
     """What is wrong with the mutated code."""
     change: Change
     test: Callable[[], None]
+    waits: bool = False
+    """It is noticed only when a deadline has passed: for a soak."""
 
 
 def nothing(*_: Any, **__: Any) -> None:
@@ -100,16 +103,19 @@ MUTANTS: Final = (
         lambda: test_bad_peers.test_oversized_lengths_are_refused_before_anything_is_received(
             False, 8
         ),
+        waits=True,
     ),
     Mutant(
         "half a frame is waited for for ever",
         replaced(FrameConnection, "_watch_frame", lambda _: nothing),
         test_bad_peers.test_half_a_frame_is_not_waited_for_for_ever,
+        waits=True,
     ),
     Mutant(
         "a connection without a hello is kept",
         replaced(FrameConnection, "_on_hello_deadline", lambda _: nothing),
         test_bad_peers.test_who_does_not_say_hello_is_sent_away,
+        waits=True,
     ),
     Mutant(
         "requests in flight are not bounded",
@@ -120,6 +126,7 @@ MUTANTS: Final = (
         "the deadline of a request is not kept",
         replaced(Session, "_on_deadline", lambda _: nothing),
         test_bad_peers.test_a_deadline_is_kept,
+        waits=True,
     ),
     Mutant(
         "a node does not know its producers",
@@ -169,15 +176,18 @@ MUTANTS: Final = (
 )
 
 
-def by_name(mutant: Mutant) -> str:
-    return mutant.name
+def in_gate_or_soak() -> list[ParameterSet]:
+    return [
+        pytest.param(mutant, id=mutant.name, marks=pytest.mark.soak if mutant.waits else ())
+        for mutant in MUTANTS
+    ]
 
 
 # A test that fails half-way leaves its sockets to the garbage collector.
 @pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
 )
-@pytest.mark.parametrize("mutant", MUTANTS, ids=by_name)
+@pytest.mark.parametrize("mutant", in_gate_or_soak())
 def test_a_mutant_is_caught(mutant: Mutant) -> None:
     with (
         mutant.change(),

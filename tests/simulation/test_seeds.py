@@ -13,9 +13,9 @@ from tidelog.testing.simulation import Outcome, simulate
 from tidelog.testing.sometimes import RARELY, Kind, never
 
 CHUNKS = [
-    (Kind.RAFT, range(1_000, 1_075)),
-    (Kind.CLUSTER, range(1_000, 1_045)),
-    (Kind.SESSION, range(1_000, 1_120)),
+    (Kind.RAFT, range(1_000, 1_050)),
+    (Kind.CLUSTER, range(1_000, 1_030)),
+    (Kind.SESSION, range(1_000, 1_080)),
 ]
 
 

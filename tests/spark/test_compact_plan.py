@@ -74,12 +74,15 @@ def values(topic: RemoteTopic) -> dict[tuple[int, bytes], bytes | None]:
 
 
 @pytest.mark.parametrize("versions", ["log", "explicit"])
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 9))]
+)
 def test_a_plan_equals_the_engines_own(
-    spark: SparkSession, node: Node, topic: str, tmp_path: Path, versions: str
+    spark: SparkSession, node: Node, topic: str, tmp_path: Path, versions: str, seed: int
 ) -> None:
     with node.connect() as log:
         made = log.create_topic(topic, streams=2, versions=versions)
-        random, explicit = Random(versions), versions == "explicit"
+        random, explicit = Random(f"{versions} {seed}"), versions == "explicit"
         fill(made, random, 250)
         if explicit:
             made.set_gc_boundary(BOUNDARY)

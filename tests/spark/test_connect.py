@@ -27,6 +27,7 @@ def server(spark: SparkSession) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.soak
 def test_rows_go_over_connect_in_all_ways(
     cluster: LocalCluster, topic: str, tmp_path: Path, spark: SparkSession, server: str
 ) -> None:

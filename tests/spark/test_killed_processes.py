@@ -45,6 +45,7 @@ def master(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.soak
 def test_a_copy_survives_the_death_of_its_executor_and_of_its_driver(
     cluster: LocalCluster, topic: str, tmp_path: Path, spark: SparkSession
 ) -> None:

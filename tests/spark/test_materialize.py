@@ -115,7 +115,10 @@ def write_steps(topic: RemoteTopic, steps: Sequence[Step]) -> None:
                 topic.write([entry])
 
 
-@pytest.mark.parametrize(("versions", "kind"), [("log", "delta"), ("explicit", "parquet")])
+@pytest.mark.parametrize(
+    ("versions", "kind"),
+    [("log", "delta"), pytest.param("explicit", "parquet", marks=pytest.mark.soak)],
+)
 @few()
 @given(data=st.data())
 def test_random_histories_make_the_table_of_the_model(

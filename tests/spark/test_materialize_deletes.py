@@ -90,6 +90,7 @@ def test_a_rebuild_is_not_repeated_when_the_run_ends_before_spark_knows(job: Lag
     job.check()
 
 
+@pytest.mark.soak
 def test_a_rebuild_that_fails_leaves_the_old_table_and_is_made_up_for(
     job: LaggingJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

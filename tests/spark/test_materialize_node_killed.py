@@ -58,6 +58,7 @@ def test_a_table_survives_kills_of_the_node_between_its_batches(
     job.check()
 
 
+@pytest.mark.soak
 def test_a_table_survives_kills_of_the_node_inside_its_batches(
     spark: SparkSession, node: Node, topic: str, tmp_path: Path
 ) -> None:

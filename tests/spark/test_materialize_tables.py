@@ -29,7 +29,7 @@ ORIGIN = Origin("00" * 16, "events")
 FORMATS: dict[str, Any] = {"delta": DeltaFacts, "parquet": ParquetFacts}
 
 
-@pytest.fixture(params=sorted(FORMATS))
+@pytest.fixture(params=["delta", pytest.param("parquet", marks=pytest.mark.soak)])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -97,7 +97,7 @@ class NodeStore:
     """Streams left dead entries out of segments, and the manifest still needs their WAL file."""
     abandoned: list[StreamStore] = field(default_factory=list)
     """Replicas that began anew since: their files can go when nobody reads them any more."""
-    applying: threading.Lock = field(default_factory=threading.Lock)
+    applying: threading.RLock = field(default_factory=threading.RLock)
     """Held while a frame is applied: who holds it sees streams between two frames."""
     _manifest_lock: threading.Lock = field(default_factory=threading.Lock)
 

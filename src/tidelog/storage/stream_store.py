@@ -44,7 +44,7 @@ class StreamStore:
     vfs: Vfs
     opened: OpenSegments
     place: SegmentPlace
-    applying: threading.Lock  # Held while a frame is applied.
+    applying: threading.RLock  # Held while a frame is applied.
     topic: int
     term: int
     log_versions: bool

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
+from itertools import count
 from typing import Final, Protocol, TypeVar
 
 from tests.runtime.storage_node.image_disk import ImageDisk
@@ -59,6 +60,7 @@ DIRECTOR: Final = NodeId(9)
 """The scripted metadata node and operator."""
 TOPIC: Final = TopicId(1)
 STREAM: Final = StreamId(1)
+LOOKS_PER_TICK: Final = 50
 OTHER: Final = StreamId(2)
 SECONDS: Final = 20.0
 OPTIONS: Final = StorageNodeOptions(
@@ -390,9 +392,13 @@ class Cluster:
         return await self.ask(StatusRequest(DIRECTOR, NodeId(node), stream, term), StatusResponse)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds."""
+        """Wait until something holds; time passes for metadata nodes, too."""
         async with asyncio.timeout(SECONDS):
-            while not holds():
+            for look in count(1):
+                if holds():
+                    return
+                if look % LOOKS_PER_TICK == 0:
+                    self._send(self._delivery.tick())  # What nobody could take comes again.
                 await asyncio.sleep(0.002)
 
 
