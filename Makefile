@@ -38,7 +38,7 @@ test: $(STAMP)  ## check, then all tests (WORKERS=3, ARGS="-k name")
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak" --ignore=tests/spark --ignore=tests/tidy $(ARGS)
 	$(BIN)/python -m pytest -n $(SPARK_WORKERS) --dist worksteal -m "not soak" tests/spark $(ARGS) || test $$? -eq 5  # none fits ARGS
 
-soak: $(STAMP)  ## what takes too long for every change: Spark on a cluster, 5,000 seeds of each simulation
+soak: $(STAMP)  ## what takes too long for every change: Spark under kills and on clusters, all crash points, 5,000 seeds
 	$(BIN)/python -m pytest -n $(SPARK_WORKERS) --dist loadfile -m soak $(ARGS)
 	$(BIN)/tidelog simulate --seeds 5000
 

@@ -293,6 +293,7 @@ def test_what_cannot_be_done_is_told_with_its_remedy(
     assert not table.exists()
 
 
+@pytest.mark.soak
 def test_the_command_makes_a_table_with_a_session_of_its_own(
     spark: SparkSession, node: Node, topic: str, tmp_path: Path
 ) -> None:

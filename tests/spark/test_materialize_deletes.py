@@ -81,6 +81,7 @@ def test_a_table_whose_delete_was_dropped_is_rebuilt(job: LaggingJob) -> None:
     job.check()
 
 
+@pytest.mark.soak
 def test_a_rebuild_is_not_repeated_when_the_run_ends_before_spark_knows(job: LaggingJob) -> None:
     job.drop_delete(b"deleted")
     job.run()
@@ -150,6 +151,7 @@ def test_a_delete_dropped_while_its_batch_is_read_is_noticed(
     job.check()
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", ["parquet"])
 def test_a_delete_dropped_while_the_table_is_rebuilt_is_noticed(
     job: LaggingJob, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ def test_rows_of_a_job_that_failed_disappear(
     assert records(node, topic) == []
 
 
+@pytest.mark.soak
 def test_a_driver_that_commits_too_late_fails_and_its_job_can_be_run_again(
     frame: DataFrame, node: Node, topic: str, tmp_path: Path
 ) -> None:
