@@ -29,11 +29,13 @@ class Scale:
     """How much is done for each figure."""
 
     reads: spark_read.Scale = field(
-        default_factory=lambda: spark_read.Scale(entries=2_000_000, triggers=50, appends=50)
+        default_factory=lambda: spark_read.Scale(
+            entries=500_000, triggers=30, rate_triggers=10, appends=40
+        )
     )
-    writes: spark_write.Scale = field(default_factory=lambda: spark_write.Scale(rows=1_000_000))
-    changes: int = 1_000_000
-    keys: int = 200_000
+    writes: spark_write.Scale = field(default_factory=lambda: spark_write.Scale(rows=300_000))
+    changes: int = 300_000
+    keys: int = 60_000
 
 
 QUICK = Scale(spark_read.QUICK, spark_write.QUICK, changes=20_000, keys=4_000)
