@@ -51,7 +51,7 @@ def engine_live(node: Node, streams: Sequence[int]) -> dict[int, BitMap64]:
     """The live indexes of the engine's last snapshots, from its files."""
     found = {}
     for stream in streams:
-        (path,) = (node.data / "streams" / f"{stream:016x}").glob("*.live")
+        (path,) = (node.data / "streams" / f"{stream:016d}").glob("*.live")
         found[stream] = decode_live_index(path.read_bytes()).live
     return found
 
