@@ -20,7 +20,7 @@ from tests.client.fake_nodes import (
 from tidelog import AsyncRemoteLog
 from tidelog.client import run as client_run
 from tidelog.client import session
-from tidelog.client.channel import Reconnect
+from tidelog.client.retries import Reconnect
 from tidelog.errors import (
     Busy,
     ConnectionLost,

@@ -18,7 +18,7 @@ import pytest
 import tidelog
 from tests.client.proxy import Proxy, wait_until
 from tests.client.served import Node, node, url_of
-from tidelog.client.channel import Reconnect
+from tidelog.client.retries import Reconnect
 from tidelog.errors import (
     BadAddress,
     BadFrame,

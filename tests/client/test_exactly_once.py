@@ -23,7 +23,7 @@ from tests.client.fake_nodes import (
     Take,
     fake_cluster,
 )
-from tidelog.client.channel import Reconnect
+from tidelog.client.retries import Reconnect
 from tidelog.errors import (
     Busy,
     ConnectionLost,

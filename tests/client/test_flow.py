@@ -13,12 +13,13 @@ import pytest
 import tidelog
 from tests.client.proxy import Proxy
 from tests.client.served import Node
-from tidelog.client.channel import Channel, Reconnect
+from tidelog.client.channel import Channel
 from tidelog.client.lanes import Single
 from tidelog.client.link import Reply
 from tidelog.client.log import CLIENT
 from tidelog.client.pages import PageReader, records_in, slices_of
 from tidelog.client.pool import Pool
+from tidelog.client.retries import Reconnect
 from tidelog.client.run import attachments_of
 from tidelog.client.shipper import Shipper
 from tidelog.errors import DeadlineExceeded, OutOfOrder, Trimmed

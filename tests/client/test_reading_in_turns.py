@@ -10,7 +10,7 @@ from tests.client.fake_nodes import FakeCluster
 from tests.client.test_cluster_errors import HASTY, until, with_cluster
 from tidelog import AsyncRemoteLog
 from tidelog.client import session
-from tidelog.client.channel import Reconnect
+from tidelog.client.retries import Reconnect
 from tidelog.errors import LogClosed
 from tidelog.formats.messages import ReadPage
 

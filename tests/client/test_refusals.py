@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidelog import errors
-from tidelog.client.channel import Reconnect
 from tidelog.client.refusals import error_of
+from tidelog.client.retries import Reconnect
 from tidelog.errors import LogError, ReplicaRefused, Trimmed
 from tidelog.formats.messages import Refused
 from tidelog.server.refusals import refused

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import tidelog
 from tests.cluster.history import Append, Outcome, Seen
 from tests.cluster.payload import payload_of, read_payload
-from tidelog.client.channel import Reconnect
+from tidelog.client.retries import Reconnect
 from tidelog.errors import LogError
 from tidelog.net.loops import run
 

@@ -16,7 +16,7 @@ import pytest
 
 import tidelog
 from tests.process.server_process import ServerProcess
-from tidelog.client.channel import Reconnect
+from tidelog.client.retries import Reconnect
 from tidelog.interface.records import Receipt, Record
 
 ROUNDS = 20

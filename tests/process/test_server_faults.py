@@ -19,7 +19,7 @@ import tidelog
 from tests.client.proxy import Proxy, wait_until
 from tests.process.server_process import ServerProcess
 from tidelog import RemoteLog
-from tidelog.client.channel import Reconnect
+from tidelog.client.retries import Reconnect
 from tidelog.errors import ConnectionLost
 from tidelog.formats.batch import encode_values
 from tidelog.interface.appends import Part

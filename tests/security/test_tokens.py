@@ -22,7 +22,7 @@ from tests.security.material import (
     url_of,
 )
 from tests.server.raw import Served, serving, socket_path, until
-from tidelog.client.channel import Reconnect
+from tidelog.client.retries import Reconnect
 from tidelog.errors import BadOption, ConnectionLost, Unauthorized
 from tidelog.formats.messages import Describe, Hello, Refused, encode_message
 from tidelog.net import security as security_module

@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.options import output_option
+from tidelog.cli.pipeline_options import (
+    from_option,
+    show_summary,
+    spark_master_option,
+    topic_option,
+)
 
 if TYPE_CHECKING:
     from tidelog.pipeline.archiving.progress import ArchiveProgress, ArchiveSummary
 
 
 @click.command("archive")
-@click.option("--from", "url", metavar="URL", required=True, help="tidelog://HOST:PORT/TOPIC.")
+@from_option
 @click.option("--to", "directory", metavar="DIR", required=True, help="Where the archive is.")
-@click.option("-t", "--topic", metavar="NAME", help="The topic, if the URL does not name it.")
+@topic_option
 @click.option(
     "--up-to",
     type=click.IntRange(1),
@@ -45,13 +51,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Leave so many archived positions in the log when it is trimmed.",
 )
-@click.option(
-    "--spark-master",
-    metavar="MASTER",
-    default="local[*]",
-    show_default=True,
-    help="Where Spark runs.",
-)
+@spark_master_option
 @output_option
 def command(
     url: str,
@@ -84,10 +84,7 @@ def command(
         progress=_tell,
         spark_master=spark_master,
     )
-    if output == "json":
-        _print_json(summary)
-    else:
-        _print(summary, trim)
+    show_summary(summary, output, lambda: _fields(summary, trim))
 
 
 def _tell(progress: ArchiveProgress) -> None:
@@ -99,16 +96,8 @@ def _tell(progress: ArchiveProgress) -> None:
     )
 
 
-def _print_json(summary: ArchiveSummary) -> None:
-    import msgspec
-
-    from tidelog.cli.output import print_json
-
-    print_json(msgspec.to_builtins(summary))
-
-
-def _print(summary: ArchiveSummary, trim: bool) -> None:
-    from tidelog.cli.output import print_fields, size_text
+def _fields(summary: ArchiveSummary, trim: bool) -> list[tuple[str, object]]:
+    from tidelog.cli.output import size_text
 
     fields: list[tuple[str, object]] = [
         ("archive", summary.directory),
@@ -125,7 +114,7 @@ def _print(summary: ArchiveSummary, trim: bool) -> None:
         kept = ", where entries with keys begin" if summary.kept_for_keys else ""
         fields.append(("log trimmed", f"to GLSN {summary.first_available:,}{kept}"))
     fields.append(("seconds", f"{summary.seconds:.2f}"))
-    print_fields(fields)
+    return fields
 
 
 def _whole(summary: ArchiveSummary) -> str:

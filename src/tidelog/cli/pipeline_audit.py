@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.options import output_option
+from tidelog.cli.pipeline_options import spark_master_option
 
 if TYPE_CHECKING:
     from tidelog.pipeline.auditing.findings import AuditProgress, AuditSummary, Finding
@@ -33,13 +34,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="How long a node may take to answer.",
 )
-@click.option(
-    "--spark-master",
-    metavar="MASTER",
-    default="local[*]",
-    show_default=True,
-    help="Where Spark runs.",
-)
+@spark_master_option
 @output_option
 def command(
     url: str,

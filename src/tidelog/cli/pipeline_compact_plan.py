@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.options import output_option
+from tidelog.cli.pipeline_options import (
+    from_option,
+    show_summary,
+    spark_master_option,
+    topic_option,
+)
 
 if TYPE_CHECKING:
     from tidelog.pipeline.compaction_plan.progress import CompactPlanSummary, PlanProgress
 
 
 @click.command("compact-plan")
-@click.option("--from", "url", metavar="URL", required=True, help="tidelog://HOST:PORT/TOPIC.")
-@click.option("-t", "--topic", metavar="NAME", help="The topic, if the URL does not name it.")
+@from_option
+@topic_option
 @click.option("--apply", is_flag=True, help="Have the log's nodes compact by the plan.")
 @click.option(
     "--full", is_flag=True, help="With --apply: rewrite every segment that has a dead entry."
@@ -28,13 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--to", "directory", metavar="DIR", help="Write the live indexes of each log stream there."
 )
-@click.option(
-    "--spark-master",
-    metavar="MASTER",
-    default="local[*]",
-    show_default=True,
-    help="Where Spark runs.",
-)
+@spark_master_option
 @output_option
 def command(
     url: str,
@@ -63,10 +63,8 @@ def command(
         progress=_tell,
         spark_master=spark_master,
     )
-    if output == "json":
-        _print_json(summary)
-    else:
-        _print(summary)
+    show_summary(summary, output, lambda: _fields(summary))
+    _tell_refusals(summary)
 
 
 def _tell(progress: PlanProgress) -> None:
@@ -79,17 +77,7 @@ def _tell(progress: PlanProgress) -> None:
     click.echo(f"{what}, {progress.seconds:.2f} s", err=True)
 
 
-def _print_json(summary: CompactPlanSummary) -> None:
-    import msgspec
-
-    from tidelog.cli.output import print_json
-
-    print_json(msgspec.to_builtins(summary))
-
-
-def _print(summary: CompactPlanSummary) -> None:
-    from tidelog.cli.output import print_fields
-
+def _fields(summary: CompactPlanSummary) -> list[tuple[str, object]]:
     fields: list[tuple[str, object]] = [
         ("topic", summary.topic),
         ("positions", f"GLSN {summary.glsn_begin:,} → {summary.glsn_end:,}"),
@@ -107,7 +95,10 @@ def _print(summary: CompactPlanSummary) -> None:
             ("refused", summary.refused),
             ("reclaimed bytes", summary.reclaimed_bytes),
         ]
-    print_fields([*fields, ("seconds", f"{summary.seconds:.2f}")])
+    return [*fields, ("seconds", f"{summary.seconds:.2f}")]
+
+
+def _tell_refusals(summary: CompactPlanSummary) -> None:
     for outcome in summary.outcomes:
         if outcome.refused:
             click.echo(

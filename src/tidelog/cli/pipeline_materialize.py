@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.options import output_option
+from tidelog.cli.pipeline_options import (
+    from_option,
+    show_summary,
+    spark_master_option,
+    topic_option,
+)
 
 if TYPE_CHECKING:
     from tidelog.pipeline.materialization.progress import BatchProgress, MaterializeSummary
 
 
 @click.command("materialize")
-@click.option("--from", "url", metavar="URL", required=True, help="tidelog://HOST:PORT/TOPIC.")
+@from_option
 @click.option("--to", "table", metavar="DIR", required=True, help="Where the table is.")
-@click.option("-t", "--topic", metavar="NAME", help="The topic, if the URL does not name it.")
+@topic_option
 @click.option(
     "--format",
     "table_format",
@@ -43,13 +49,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="When the log dropped deletes that the table has not read.",
 )
-@click.option(
-    "--spark-master",
-    metavar="MASTER",
-    default="local[*]",
-    show_default=True,
-    help="Where Spark runs.",
-)
+@spark_master_option
 @output_option
 def command(
     url: str,
@@ -82,10 +82,7 @@ def command(
         progress=_tell,
         spark_master=spark_master,
     )
-    if output == "json":
-        _print_json(summary)
-    else:
-        _print(summary)
+    show_summary(summary, output, lambda: _fields(summary))
 
 
 def _tell(progress: BatchProgress) -> None:
@@ -102,31 +99,19 @@ def _tell(progress: BatchProgress) -> None:
     )
 
 
-def _print_json(summary: MaterializeSummary) -> None:
-    import msgspec
-
-    from tidelog.cli.output import print_json
-
-    print_json(msgspec.to_builtins(summary))
-
-
-def _print(summary: MaterializeSummary) -> None:
-    from tidelog.cli.output import print_fields
-
+def _fields(summary: MaterializeSummary) -> list[tuple[str, object]]:
     counts = summary.counts
-    print_fields(
-        [
-            ("table", f"{summary.table} ({summary.format})"),
-            ("topic", summary.topic),
-            ("position", f"GLSN {summary.glsn_begin:,} → {summary.glsn_end:,}"),
-            ("rows", summary.table_rows),
-            ("batches", summary.batches),
-            ("puts", counts.puts),
-            ("deletes", counts.deletes),
-            ("storage deletes", counts.storage_deletes),
-            ("appends (ignored)", counts.appends),
-            ("compacted away", summary.missing),
-            ("rebuilds", summary.rebuilds),
-            ("seconds", f"{summary.seconds:.2f}"),
-        ]
-    )
+    return [
+        ("table", f"{summary.table} ({summary.format})"),
+        ("topic", summary.topic),
+        ("position", f"GLSN {summary.glsn_begin:,} → {summary.glsn_end:,}"),
+        ("rows", summary.table_rows),
+        ("batches", summary.batches),
+        ("puts", counts.puts),
+        ("deletes", counts.deletes),
+        ("storage deletes", counts.storage_deletes),
+        ("appends (ignored)", counts.appends),
+        ("compacted away", summary.missing),
+        ("rebuilds", summary.rebuilds),
+        ("seconds", f"{summary.seconds:.2f}"),
+    ]

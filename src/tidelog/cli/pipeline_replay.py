@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.options import output_option
+from tidelog.cli.pipeline_options import show_summary, spark_master_option, topic_option
 
 if TYPE_CHECKING:
     from tidelog.pipeline.replaying.progress import ReplayProgress, ReplaySummary
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 @click.command("replay")
 @click.option("--from", "table", metavar="DIR", required=True, help="Where the table is.")
 @click.option("--to", "url", metavar="URL", required=True, help="tidelog://HOST:PORT/TOPIC.")
-@click.option("-t", "--topic", metavar="NAME", help="The topic, if the URL does not name it.")
+@topic_option
 @click.option("-k", "--key", metavar="COLUMN", help="Column of the keys.")
 @click.option(
     "--value", metavar="COLUMN", help="Column of the values; by default JSON of the other columns."
@@ -46,13 +47,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Append about so many rows at once.",
 )
-@click.option(
-    "--spark-master",
-    metavar="MASTER",
-    default="local[*]",
-    show_default=True,
-    help="Where Spark runs.",
-)
+@spark_master_option
 @output_option
 def command(
     table: str,
@@ -87,10 +82,7 @@ def command(
         progress=_tell,
         spark_master=spark_master,
     )
-    if output == "json":
-        _print_json(summary)
-    else:
-        _print(summary)
+    show_summary(summary, output, lambda: _fields(summary))
 
 
 def _tell(progress: ReplayProgress) -> None:
@@ -102,25 +94,13 @@ def _tell(progress: ReplayProgress) -> None:
     )
 
 
-def _print_json(summary: ReplaySummary) -> None:
-    import msgspec
-
-    from tidelog.cli.output import print_json
-
-    print_json(msgspec.to_builtins(summary))
-
-
-def _print(summary: ReplaySummary) -> None:
-    from tidelog.cli.output import print_fields
-
-    print_fields(
-        [
-            ("table", f"{summary.table} ({summary.format})"),
-            ("topic", summary.topic),
-            ("rows of the table", summary.table_rows),
-            ("rows appended", summary.rows),
-            ("chunks", summary.chunks),
-            ("chunks there before", summary.chunks_before),
-            ("seconds", f"{summary.seconds:.2f}"),
-        ]
-    )
+def _fields(summary: ReplaySummary) -> list[tuple[str, object]]:
+    return [
+        ("table", f"{summary.table} ({summary.format})"),
+        ("topic", summary.topic),
+        ("rows of the table", summary.table_rows),
+        ("rows appended", summary.rows),
+        ("chunks", summary.chunks),
+        ("chunks there before", summary.chunks_before),
+        ("seconds", f"{summary.seconds:.2f}"),
+    ]

@@ -22,7 +22,7 @@ from tidelog.interface.records import Record
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.client.channel import Reconnect
+    from tidelog.client.retries import Reconnect
     from tidelog.net.security import ClientSecurity
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from tidelog.client import procedures, verification
 from tidelog.client.admin import AsyncAdmin
-from tidelog.client.channel import Channel
 from tidelog.client.loop_thread import LoopThread
+from tidelog.client.own_session import OwnSession, open_session
 from tidelog.client.procedures import Kind, Step
 from tidelog.client.session import Session
 from tidelog.client.verification import Checked
@@ -154,50 +153,21 @@ class Admin:
             yield step
 
 
-class AdminConnection(Admin):
-    """An ``Admin`` with a connection of its own; close it, or use it as a context manager."""
+class AdminConnection(Admin, OwnSession):
+    """An ``Admin`` with a session of its own."""
 
     def __init__(self, session: Session, thread: LoopThread) -> None:
-        super().__init__(AsyncAdmin(session), thread)
-        self._session = session
-
-    def close(self) -> None:
-        """Hang up; twice is fine."""
-        if self._thread.is_ours:
-            self._thread.run(self._session.close())
-        self._thread.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+        OwnSession.__init__(self, session, thread)
+        Admin.__init__(self, AsyncAdmin(session), thread)
 
 
 def connect_admin(
     url: str, *, timeout: float = 30.0, security: ClientSecurity | None = None
 ) -> AdminConnection:
     """Connect to any node of a cluster, whether or not it has topics yet."""
-    thread = LoopThread()
-    try:
-        return AdminConnection(thread.run(_session(url, timeout, security)), thread)
-    except BaseException:
-        thread.stop()
-        raise
-
-
-async def _session(url: str, timeout: float, security: ClientSecurity | None) -> Session:
-    channel = Channel(
-        parse_url(url).endpoints,
-        client=CLIENT,
-        security=ClientSecurity.from_environment() if security is None else security,
-    )
-    return Session(channel, timeout=timeout)
+    endpoints = parse_url(url).endpoints
+    opened = open_session(endpoints, client=CLIENT, timeout=timeout, security=security)
+    return AdminConnection(*opened)
 
 
 async def _next(steps: AsyncIterator[T]) -> T | None:

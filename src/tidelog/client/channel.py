@@ -12,101 +12,32 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from random import SystemRandom
 from typing import Final
 
-from tidelog.client.link import KEEP_ALIVE_SECONDS, Link, Reply, open_link
+from tidelog.client.link import Link, Reply, open_link
 from tidelog.client.refusals import error_of
+from tidelog.client.retries import FATAL, WITHOUT_EFFECT, Reconnect, is_worth_repeating
 from tidelog.client.rounds import Rounds
 from tidelog.errors import (
-    BadAddress,
-    BadFrame,
     BadOption,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
-    LeaderLost,
     LogClosed,
     LogError,
-    NotLeader,
-    Unauthorized,
     Unreachable,
-    UnsupportedVersion,
-    WrongLog,
 )
-from tidelog.formats.audit_messages import CheckFiles, ListReplicas, ReadReplica
 from tidelog.formats.checksum import Buffer
 from tidelog.formats.messages import (
-    Describe,
-    Explain,
-    FindEnd,
-    FindTime,
-    Get,
-    GetPosition,
-    ListTopics,
-    LogFigures,
-    ReadPage,
     Refused,
     Request,
-    TopicFigures,
 )
 from tidelog.net.connection import Patience
 from tidelog.net.dialing import Dialer
 from tidelog.net.endpoint import Endpoint
 from tidelog.net.security import ClientSecurity
-
-_FATAL: Final = (WrongLog, UnsupportedVersion, BadFrame, Unauthorized, BadAddress)
-"""What no further attempt will change."""
-_WITHOUT_EFFECT: Final = (
-    CheckFiles,
-    Describe,
-    Explain,
-    FindEnd,
-    FindTime,
-    Get,
-    GetPosition,
-    ListReplicas,
-    ListTopics,
-    LogFigures,
-    ReadPage,
-    ReadReplica,
-    TopicFigures,
-)
-"""Requests that change nothing, however often they arrive."""
-_CHANCE: Final = SystemRandom()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconnect:
-    """How a client comes back to a node that it lost, and how often it tries again."""
-
-    pause_first: float = 0.02
-    pause_max: float = 1.0
-    attempt: float = 5.0
-    """For one attempt to connect."""
-    attempt_first: float = 1.0
-    """The same, as long as there are other nodes to try."""
-    keep_alive: float = KEEP_ALIVE_SECONDS
-    keep_alive_cluster: float = 2.0
-    """The same where another node can answer instead."""
-    retry_max: float = 0.25
-    """The longest pause after a refusal that another try may change."""
-    chance: Callable[[], float] = _CHANCE.random
-    """A number in [0, 1): clients that were lost together come back one by one."""
-
-    def pause(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row to connect."""
-        return self._grown(failures, self.pause_max)
-
-    def retry_pause(self, failures: int) -> float:
-        """Seconds to wait after so many refusals in a row that another try may change."""
-        return self._grown(failures, self.retry_max)
-
-    def _grown(self, failures: int, longest: float) -> float:
-        longest = min(self.pause_first * 2.0 ** min(failures - 1, 30), longest)
-        return longest * (0.5 + self.chance() / 2)
 
 
 class Channel:
@@ -226,7 +157,7 @@ class Channel:
                 if waits:
                     link.waits.release()
             if reply is None:
-                lost = None if isinstance(request, _WITHOUT_EFFECT) else self.trouble
+                lost = None if isinstance(request, WITHOUT_EFFECT) else self.trouble
                 if not repeat:
                     raise ConnectionLost(
                         f"{self.trouble}; whether it took effect is not known: look before you "
@@ -244,7 +175,7 @@ class Channel:
                 raise error
             refusals += 1
             await self._before_next_try(link, error, refusals, deadline, lost)
-            if not error.definite and not isinstance(request, _WITHOUT_EFFECT):
+            if not error.definite and not isinstance(request, WITHOUT_EFFECT):
                 lost = error
 
     async def _before_next_try(
@@ -376,7 +307,7 @@ class Channel:
             try:
                 self._go_up(await self._try(self._rounds.next))
                 return True
-            except _FATAL as error:
+            except FATAL as error:
                 hopeless.append(error)
             except LogError as error:
                 self.trouble = _as_unreachable(error)
@@ -472,18 +403,6 @@ class Channel:
 def timeout_ms(seconds: float) -> int:
     """What a frame says of a deadline; 0 would stand for none."""
     return min(max(int(seconds * 1000), 1), (1 << 32) - 1)
-
-
-def is_worth_repeating(request: Request, error: LogError, *, repeat: bool) -> bool:
-    """Whether a refused request may be sent again, and may fare better (C1).
-
-    ``repeat``: whether it is harmless even if the refused try took effect.
-    """
-    if isinstance(error, NotLeader | Unreachable):
-        return True
-    if isinstance(error, LeaderLost | ConnectionLost):
-        return repeat
-    return isinstance(error, Busy) and isinstance(request, _WITHOUT_EFFECT)
 
 
 def _as_unreachable(error: LogError) -> LogError:

@@ -8,7 +8,8 @@ from typing import Final, Self
 import msgspec
 
 from tidelog.client.admin import AsyncAdmin
-from tidelog.client.channel import Channel, Reconnect
+from tidelog.client.channel import Channel
+from tidelog.client.retries import Reconnect
 from tidelog.client.session import Session
 from tidelog.client.topic import AsyncRemoteTopic
 from tidelog.client.topic_creation import create_topic

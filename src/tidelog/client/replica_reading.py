@@ -6,15 +6,12 @@ A client of a log is served by any node that can; an audit wants this one, or an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
 
 import msgspec
 
-from tidelog.client.channel import Channel
-from tidelog.client.loop_thread import LoopThread
+from tidelog.client.own_session import OwnSession, open_session
 from tidelog.client.pages import StreamSlice, unpacked
-from tidelog.client.session import Session, expect
+from tidelog.client.session import expect
 from tidelog.errors import BadFrame
 from tidelog.formats.audit_messages import (
     CheckedFile,
@@ -44,12 +41,8 @@ class ReplicaEntries(msgspec.Struct, frozen=True):
     """Why they cannot be read; then there are no slices."""
 
 
-class NodeConnection:
-    """A connection to one node.  Close it, or use it as a context manager."""
-
-    def __init__(self, session: Session, thread: LoopThread) -> None:
-        self._session = session
-        self._thread = thread
+class NodeConnection(OwnSession):
+    """A connection to one node."""
 
     def replicas(self) -> AuditedNode:
         """What the node holds."""
@@ -91,23 +84,6 @@ class NodeConnection:
                 return
             first = answer.next
 
-    def close(self) -> None:
-        """Hang up; twice is fine."""
-        if self._thread.is_ours:
-            self._thread.run(self._session.close())
-        self._thread.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def connect_node(
     endpoint: Endpoint,
@@ -117,21 +93,7 @@ def connect_node(
     security: ClientSecurity | None = None,
 ) -> NodeConnection:
     """Connect to the node at an address, and to no other one; ``log_id``: if it is of this log."""
-    thread = LoopThread()
-    try:
-        return NodeConnection(thread.run(_session(endpoint, timeout, log_id, security)), thread)
-    except BaseException:
-        thread.stop()
-        raise
-
-
-async def _session(
-    endpoint: Endpoint, timeout: float, log_id: bytes, security: ClientSecurity | None
-) -> Session:
-    channel = Channel(
-        (endpoint,),
-        client=CLIENT,
-        log_id=log_id,
-        security=ClientSecurity.from_environment() if security is None else security,
+    opened = open_session(
+        (endpoint,), client=CLIENT, timeout=timeout, log_id=log_id, security=security
     )
-    return Session(channel, timeout=timeout)
+    return NodeConnection(*opened)
