@@ -140,6 +140,7 @@ MESSAGES: tuple[ClusterMessage, ...] = (
     raft.AppendAnswer(ONE, TWO, TERM, INDEX),
     raft.AppendRefusal(ONE, TWO, TERM, INDEX, INDEX),
     raft.Heartbeat(ONE, TWO, TERM, INDEX, 3),
+    raft.CommitNotice(ONE, TWO, TERM, INDEX),
     raft.HeartbeatAnswer(ONE, TWO, TERM, 3),
     raft.SnapshotChunk(ONE, TWO, TERM, HEAD, 4, 0, b"data"),
     raft.SnapshotAnswer(ONE, TWO, TERM, INDEX, 4),

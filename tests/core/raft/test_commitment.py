@@ -6,9 +6,17 @@ import pytest
 
 from tests.core.raft.group import ELECTION_TICKS, Group, Which, of
 from tidelog.core.raft.entries import Index
+from tidelog.core.raft.following import Following
 from tidelog.core.raft.leadership import Leadership
-from tidelog.core.raft.messages import AppendAnswer, AppendRequest, Heartbeat, Message
+from tidelog.core.raft.messages import (
+    AppendAnswer,
+    AppendRequest,
+    CommitNotice,
+    Heartbeat,
+    Message,
+)
 from tidelog.core.raft.node import RaftOptions
+from tidelog.types import NodeId
 
 
 def elect_without_appends(group: Group, number: int) -> None:
@@ -197,6 +205,64 @@ def test_followers_learn_at_once_what_was_committed() -> None:
     group.deliver()
     assert not [each for each in group.sent if isinstance(each, Heartbeat)]
     assert group.applied(2) == [b"a"]
+
+
+def test_a_commit_notice_is_not_answered() -> None:
+    group = Group(1, 2, 3)
+    group.elect(1)
+    group.propose(1, b"a")
+    group.deliver(lambda message: not isinstance(message, CommitNotice))
+    group.deliver(of(CommitNotice))
+    group.collect()
+    assert group.applied(2) == group.applied(3) == [b"a"]
+    assert not group.wire
+
+
+def test_a_lost_commit_notice_is_made_up_for_by_the_next_heartbeat() -> None:
+    group = Group(1, 2, 3)
+    group.elect(1)
+    group.propose(1, b"a")
+    group.deliver(lambda message: not isinstance(message, CommitNotice))
+    group.drop(of(CommitNotice))
+    assert group.applied(2) == []
+    group.pass_time(RaftOptions().heartbeat_ticks)
+    assert group.applied(2) == [b"a"]
+
+
+def a_notice_reaches_the_entry_of_another_leader() -> Group:
+    """3 alone has an entry of 1 where 2 has committed its own, and hears only of the commit."""
+    group = Group(1, 2, 3, 4, 5)
+    group.elect(1)
+    group.propose(1, b"lost")
+    group.deliver(of(AppendRequest, target=3))
+    group.crash(1)
+    group.drop()
+    group.isolate(3)
+    group.elect(2)
+    index = group.propose(2, b"kept")
+    group.deliver()
+    assert group[2].commit == index
+    group.heal()
+    group.step(CommitNotice(NodeId(2), NodeId(3), group[2].term, index))
+    return group
+
+
+def test_a_commit_notice_says_nothing_of_entries_that_may_not_be_the_leaders() -> None:
+    group = a_notice_reaches_the_entry_of_another_leader()
+    assert group.applied(3) == []
+    group.pass_time(3)
+    assert group.applied(3) == group.applied(2) == [b"kept"]
+
+
+def test_a_commit_notice_that_is_taken_at_its_word_applies_what_was_never_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def at_its_word(following: Following, notice: CommitNotice) -> None:
+        following._state.commit_to(min(notice.commit, following._state.log.last_index))
+
+    monkeypatch.setattr(Following, "advance", at_its_word)
+    with pytest.raises(AssertionError, match="was applied before"):
+        a_notice_reaches_the_entry_of_another_leader()
 
 
 def test_a_whole_group_that_loses_power_keeps_what_was_committed() -> None:

@@ -17,6 +17,7 @@ from tidelog.core.raft.messages import (
     AppendAnswer,
     AppendRefusal,
     AppendRequest,
+    CommitNotice,
     Heartbeat,
     HeartbeatAnswer,
     ReadAnswer,
@@ -148,6 +149,11 @@ class Following:
         state.messages.append(
             HeartbeatAnswer(state.node, self.leader, state.term, heartbeat.read_round)
         )
+
+    def advance(self, notice: CommitNotice) -> None:
+        """Take over the leader's commit index, as far as our log is known to be its log (G1)."""
+        if self._matched > UNKNOWN:
+            self._state.commit_to(min(notice.commit, self._matched))
 
     # --- snapshots ---
 

@@ -157,6 +157,18 @@ class ReadAnswer(msgspec.Struct, frozen=True, tag=14, array_like=True):
     index: Index
 
 
+class CommitNotice(msgspec.Struct, frozen=True, tag=15, array_like=True):
+    """All up to ``commit`` is committed, as far as the receiver's log is the leader's.
+
+    Nobody answers: if it is lost, the next append or heartbeat tells the same.
+    """
+
+    source: NodeId
+    target: NodeId
+    term: RaftTerm
+    commit: Index
+
+
 Message: TypeAlias = (
     PreVoteRequest
     | PreVoteAnswer
@@ -172,4 +184,5 @@ Message: TypeAlias = (
     | TimeoutNow
     | ReadRequest
     | ReadAnswer
+    | CommitNotice
 )

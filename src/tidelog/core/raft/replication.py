@@ -17,6 +17,7 @@ from tidelog.core.raft.messages import (
     AppendAnswer,
     AppendRefusal,
     AppendRequest,
+    CommitNotice,
     SnapshotAnswer,
     SnapshotChunk,
 )
@@ -140,7 +141,7 @@ class Replication:
                     break
             else:
                 if progress.commit_told < state.commit:
-                    self._send_append(target, progress, ())
+                    self._tell_commit(target, progress)
         elif progress.pace is Pace.PROBE and not progress.awaiting:
             self._send_entries(target, progress)
         if progress.snapshot is not None and not progress.awaiting:
@@ -171,6 +172,11 @@ class Replication:
                 state.node, target, state.term, previous, previous_term, state.commit, entries
             )
         )
+
+    def _tell_commit(self, target: NodeId, progress: Progress) -> None:
+        state = self._state
+        progress.commit_told = state.commit
+        state.messages.append(CommitNotice(state.node, target, state.term, state.commit))
 
     def _send_chunk(self, target: NodeId, progress: Progress, snapshot: Snapshot) -> None:
         state, begin = self._state, progress.offset

@@ -24,6 +24,7 @@ from tidelog.core.raft.messages import (
     AppendAnswer,
     AppendRefusal,
     AppendRequest,
+    CommitNotice,
     Heartbeat,
     HeartbeatAnswer,
     Message,
@@ -46,7 +47,7 @@ from tidelog.types import NO_NODE, NodeId
 Draw: TypeAlias = Callable[[int], int]
 """``draw(n)`` is a number from 0 to n - 1: all the chance that a node knows."""
 
-FromLeader: TypeAlias = AppendRequest | Heartbeat | SnapshotChunk
+FromLeader: TypeAlias = AppendRequest | Heartbeat | CommitNotice | SnapshotChunk
 """What only the leader of a term sends."""
 
 ToLeader: TypeAlias = AppendAnswer | AppendRefusal | HeartbeatAnswer | SnapshotAnswer | ReadRequest
@@ -209,7 +210,7 @@ class Roles:
 
     def _handle(self, message: Message) -> None:
         match message:
-            case AppendRequest() | Heartbeat() | SnapshotChunk():
+            case AppendRequest() | Heartbeat() | CommitNotice() | SnapshotChunk():
                 self._on_word_of_leader(message)
             case (
                 AppendAnswer()
@@ -255,7 +256,7 @@ class Roles:
         """Let a deposed leader or a hopeless candidate find out which term it is."""
         state, source = self._state, message.source
         match message:
-            case AppendRequest() | Heartbeat() | SnapshotChunk():
+            case AppendRequest() | Heartbeat() | CommitNotice() | SnapshotChunk():
                 state.messages.append(
                     AppendRefusal(state.node, source, state.term, NO_INDEX, NO_INDEX)
                 )
@@ -319,6 +320,8 @@ class Roles:
                 following.append(message)
             case Heartbeat():
                 following.heartbeat(message)
+            case CommitNotice():
+                following.advance(message)
             case SnapshotChunk():
                 following.receive(message)
 

@@ -12,6 +12,7 @@ from tidelog.core.raft.messages import (
     AppendAnswer,
     AppendRefusal,
     AppendRequest,
+    CommitNotice,
     Heartbeat,
     HeartbeatAnswer,
     Message,
@@ -50,6 +51,8 @@ def is_sound_message(message: Message) -> bool:
             return is_number(message.match)
         case Heartbeat():
             return is_number(message.commit) and is_number(message.read_round)
+        case CommitNotice():
+            return is_number(message.commit)
         case HeartbeatAnswer():
             return is_number(message.read_round)
         case AppendRefusal():
