@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from tests.storage_replica.fillings import fill
@@ -14,6 +16,8 @@ from tidelog.core.replica.state import Stored
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.arrow import record_batches
 from tidelog.interface.records import records_of
+from tidelog.limits import KIB
+from tidelog.storage.replica_disk import QUICK_BYTES_MAX
 from tidelog.testing.disk import Choice
 from tidelog.types import Llsn, StreamId, Term
 
@@ -59,6 +63,45 @@ def test_many_writes_of_several_streams_are_one_frame(twin: Twin) -> None:
     frames = twin.disk.node.wal.frames
     twin.sync()
     assert twin.disk.node.wal.frames == frames + 1
+
+
+def test_a_small_write_to_a_known_stream_is_synced_at_once(twin: Twin) -> None:
+    twin.append("a")
+    assert twin.disk.sync_quickly() is None, "the stream's directory is made first"
+    twin.sync()
+    twin.append("b")
+    frames = twin.disk.node.wal.frames
+    assert twin.disk.sync_quickly() is not None
+    assert twin.disk.node.wal.frames == frames + 1
+    assert not twin.disk.has_begun
+    twin.sync()
+    twin.crash()
+    twin.check()
+
+
+@pytest.mark.parametrize("obstacle", ["large", "truncation", "worker", "end of the file"])
+def test_what_may_take_long_is_not_synced_quickly(twin: Twin, obstacle: str) -> None:
+    twin.append("a")
+    twin.sync()
+    twin.append("b" * QUICK_BYTES_MAX if obstacle == "large" else "b")
+    if obstacle == "truncation":
+        twin.write(truncate_to=2)
+    if obstacle == "end of the file":
+        while twin.disk.node.wal.is_filled(3 * KIB):
+            twin.append("c" * KIB)
+            twin.sync()
+        twin.append("d" * 2 * KIB)
+    if obstacle == "worker":
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(twin.disk.node.applying.acquire).result()
+            assert twin.disk.sync_quickly() is None
+            pool.submit(twin.disk.node.applying.release).result()
+        assert twin.disk.sync_quickly() is not None
+    else:
+        assert twin.disk.sync_quickly() is None
+    twin.sync()
+    twin.crash()
+    twin.check()
 
 
 def test_an_entry_is_stored_with_its_own_place(twin: Twin) -> None:

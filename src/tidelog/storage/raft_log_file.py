@@ -73,10 +73,14 @@ class RaftLogFile:
         """Of the next frame; the base is frame 0."""
         self._durable_end = 1
 
+    def has_room(self, size: int) -> bool:
+        """Whether frames of so many bytes fit."""
+        return self._offset + size <= self.header.length - _CLOSED_BYTES
+
     def append(self, change: Change) -> bool:
         """Write one frame, not durable yet; False, and nothing written, if the file is full."""
         frame = self._encoded(change)
-        if self._offset + len(frame) > self.header.length - _CLOSED_BYTES:
+        if not self.has_room(len(frame)):
             return False
         self._write(frame)
         return True

@@ -31,7 +31,7 @@ Invariants:
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tidelog.core.raft.entries import NO_INDEX, Snapshot, Stored
 from tidelog.core.raft.output import Write
@@ -39,6 +39,7 @@ from tidelog.errors import BadOption, LogClosed, LogError
 from tidelog.formats.raft_log import Base, Change, FileHeader, SnapshotReference
 from tidelog.invariants import check
 from tidelog.limits import (
+    KIB,
     RAFT_LOG_FILE_BYTES_MAX,
     RAFT_LOG_ROOM_BYTES_DEFAULT,
     RAFT_LOG_ROOM_BYTES_MIN,
@@ -57,6 +58,14 @@ from tidelog.storage.raft_recovery import (
 )
 from tidelog.storage.vfs import Lock, Vfs
 from tidelog.types import NodeId
+
+QUICK_BYTES_MAX = 64 * KIB
+ENTRY_BYTES = 64
+"""What an entry takes besides its data, about."""
+
+
+def _about_bytes(write: Write) -> int:
+    return ENTRY_BYTES + sum([len(entry.data) + ENTRY_BYTES for entry in write.entries])
 
 
 def _random_salt() -> int:
@@ -154,6 +163,15 @@ class RaftStore:
         else:
             self._rewrite(write)
         self._written_sequence = write.sequence
+
+    def is_quick(self, writes: Sequence[Write]) -> bool:
+        """Whether these writes and a sync take no longer than a few small ones to one file do."""
+        size = sum([_about_bytes(write) for write in writes])
+        return (
+            size <= QUICK_BYTES_MAX
+            and self._running().has_room(size + QUICK_BYTES_MAX)
+            and all(write.snapshot is None for write in writes)
+        )
 
     def sync(self) -> None:
         """Make all writes so far durable.  StorageFailed is final: open the store again."""

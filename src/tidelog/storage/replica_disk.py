@@ -1,8 +1,8 @@
 """The disk of a storage node: all its replicas over one WAL.
 
-The event loop begins writes; the disk thread makes what was begun durable in one frame with one
-fsync, and applies it to the streams after that.  The event loop reads, too, and does not wait for
-the disk (``replica_reader``).
+The event loop begins writes; ``sync`` makes what was begun durable in one frame with one fsync, and
+applies it to the streams after that: in a thread, or in the event loop if that is quick.  The event
+loop reads, too, and does not wait for the disk (``replica_reader``).
 
 Invariants:
   D1  writes become durable in the order in which they were begun, each whole or not at all
@@ -20,11 +20,17 @@ from tidelog.core.replica.output import Store, Write
 from tidelog.core.replica.state import Stored, flaw_in_stored
 from tidelog.errors import CorruptData, DiskFull, NotALog, WrongCluster
 from tidelog.formats.manifest import TopicManifest
+from tidelog.limits import KIB
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.recovery import StoreOptions, open_node_store
 from tidelog.storage.replica_apply import Applier, part_of
 from tidelog.storage.replica_digest import digest_of
-from tidelog.storage.replica_files import drop_old_generations, given_up, to_carry
+from tidelog.storage.replica_files import (
+    CARRY_BACKLOG,
+    drop_old_generations,
+    given_up,
+    to_carry,
+)
 from tidelog.storage.replica_frame import ReplicaFrame
 from tidelog.storage.replica_pending import BegunWrite, Pending
 from tidelog.storage.replica_reader import Answers, ReplicaReader
@@ -32,6 +38,8 @@ from tidelog.storage.vfs import Vfs
 from tidelog.types import Llsn, StreamId, TopicId
 
 UNKNOWN_TOPIC = "unknown-topic-{}"
+QUICK_BYTES_MAX = 128 * KIB
+"""What is written and synced about as fast as a thread is woken up for it."""
 
 
 class ReplicaDisk:
@@ -215,7 +223,37 @@ class ReplicaDisk:
         """What is wrong with the files of a stream, found by a read; empty if nothing is."""
         return self._answers.damage.get(stream, "")
 
-    # --- disk thread ---
+    # --- whoever syncs: one thread at a time ---
+
+    def sync_quickly(self) -> int | None:
+        """The same as ``sync`` if that takes one small write and one fsync; else None, not begun.
+
+        For the event loop: no file or directory is made, and no lock is waited for.
+        """
+        if not self._is_quick() or not self.node.applying.acquire(blocking=False):
+            return None
+        try:
+            return self.sync()
+        finally:
+            self.node.applying.release()
+
+    def _is_quick(self) -> bool:
+        group = self._pending.group()
+        size = sum([begun.size for begun in group])
+        return (
+            size <= QUICK_BYTES_MAX
+            and self.node.backlog < CARRY_BACKLOG
+            and self.node.wal.is_filled(size + KIB)
+            and all(map(self._is_plain, group))
+        )
+
+    def _is_plain(self, begun: BegunWrite) -> bool:
+        """Whether a write only adds to a stream that is here."""
+        write = begun.write
+        return begun.stream in self.node.streams and (
+            write is None
+            or not (cuts(write) or write.filled is not None or write.trim_to is not None)
+        )
 
     def sync(self) -> int:
         """Make what was begun durable; returns the last number that is.

@@ -103,6 +103,10 @@ class Wal:
         """
         return self._offset + size <= self._file_bytes or self._offset == FILE_HEADER_BYTES
 
+    def is_filled(self, size: int) -> bool:
+        """Whether the current file is long enough for a frame of about ``size`` bytes."""
+        return self._offset + size <= min(self._filled, self._file_bytes)
+
     def extend(self, size: int) -> None:
         """Make the file long enough for a frame of ``size`` bytes.
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sized
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
+from threading import current_thread
 
 import pytest
 
@@ -183,16 +184,59 @@ def test_a_node_that_never_ran_does_not_start_without_being_told_its_members() -
     run(main())
 
 
-def test_what_comes_during_a_sync_shares_the_next_one() -> None:
+def test_writes_of_one_turn_share_a_sync() -> None:
     async def main() -> None:
         written: list[int] = []
         store = disk_of(SimDisk(), written)
         await store.open((ONE,))
         for sequence in range(1, 101):
             store.add(Write(sequence, HardState(RaftTerm(sequence), ONE)))
+        await until(lambda: written == [100], "all are durable")
+        assert store.groups == 1
+        await store.close()
+
+    run(main())
+
+
+def test_what_comes_while_the_thread_syncs_shares_the_next_sync() -> None:
+    """Too much for the event loop: it is with the thread when the others come."""
+
+    async def main() -> None:
+        written: list[int] = []
+        store = disk_of(SimDisk(), written)
+        await store.open((ONE,))
+        large = Entry(Index(1), RaftTerm(1), EntryKind.COMMAND, bytes(MIB))
+        store.add(Write(1, HardState(RaftTerm(1), ONE), entries=(large,)))
+        await asyncio.sleep(0)
+        for sequence in range(2, 101):
+            store.add(Write(sequence, HardState(RaftTerm(sequence), ONE)))
         await until(lambda: written[-1:] == [100], "all are durable")
         assert written == [1, 100]
-        assert store.groups == 2
+        await store.close()
+
+    run(main())
+
+
+def test_after_a_slow_sync_the_event_loop_waits_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_module, "QUICK_SECONDS", 0.0)
+
+    async def main() -> None:
+        threads: list[str] = []
+        written: list[int] = []
+        store = disk_of(SimDisk(), written)
+        await store.open((ONE,))
+        carry_out = store._carry_out
+
+        def watched(group: tuple[Write, ...]) -> tuple[int, int]:
+            threads.append(current_thread().name)
+            return carry_out(group)
+
+        monkeypatch.setattr(store, "_carry_out", watched)
+        for sequence in (1, 2):
+            store.add(Write(sequence, HardState(RaftTerm(sequence), ONE)))
+            await until(partial(has, written, sequence), "durable")
+        assert threads[0] == current_thread().name
+        assert threads[1].startswith("tidelog-raft")
         await store.close()
 
     run(main())

@@ -22,15 +22,16 @@ from tidelog.embedded.maintenance import Maintenance
 from tidelog.errors import BadOption, DiskFull, LogError, StorageFailed
 from tidelog.interface.records import Ack
 from tidelog.invariants import InvariantViolation
+from tidelog.runtime.storage_node import syncs
 from tidelog.runtime.storage_node.appends import Appends
 from tidelog.runtime.storage_node.chores import Chores
 from tidelog.runtime.storage_node.counters import Counters, Histogram
-from tidelog.runtime.storage_node.disk_thread import DiskThread
 from tidelog.runtime.storage_node.guarded_reader import GuardedReader
 from tidelog.runtime.storage_node.options import StorageNodeOptions
 from tidelog.runtime.storage_node.readable import Snapshot, readable_up_to
 from tidelog.runtime.storage_node.retention import Retain, Retention
 from tidelog.runtime.storage_node.snapshot_hold import SnapshotHold
+from tidelog.runtime.storage_node.syncs import Syncs
 from tidelog.runtime.storage_node.turns import Turns
 from tidelog.types import FIRST_LLSN, Glsn, Llsn, StreamId, Term, Version
 
@@ -161,11 +162,13 @@ def write(sequence: int, llsn: int) -> Write:
 class Watcher:
     """A disk thread over a disk in memory, and what it told."""
 
-    def __init__(self, wait_for_room: Callable[[], None] = lambda: None) -> None:
-        self.disk = ImageDisk()
+    def __init__(
+        self, wait_for_room: Callable[[], None] = lambda: None, disk: ImageDisk | None = None
+    ) -> None:
+        self.disk = disk or ImageDisk()
         self.durable: list[int] = []
         self.failures: list[LogError] = []
-        self.thread = DiskThread(
+        self.thread = Syncs(
             self.disk,
             wait_for_room=wait_for_room,
             on_durable=self.durable.append,
@@ -175,6 +178,9 @@ class Watcher:
     def begin(self, sequence: int) -> None:
         self.disk.begin(STREAM, TOPIC, write(sequence, sequence))
         self.thread.kick()
+
+    def has_synced(self, number: int) -> bool:
+        return self.durable[-1:] == [number]
 
     async def until(self, holds: Callable[[], bool]) -> None:
         await _until(holds)
@@ -221,6 +227,86 @@ async def test_syncs_wait_while_segments_are_written_too_slowly() -> None:
 
 def _wait(event: threading.Event) -> None:
     event.wait()
+
+
+class QuickDisk(ImageDisk):
+    """All that it has to write is little; it remembers who wrote."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writers: list[int] = []
+
+    def sync_quickly(self) -> int | None:
+        return self.sync()
+
+    def sync(self) -> int:
+        self.writers.append(threading.get_ident())
+        return super().sync()
+
+
+class SlowlyRollingDisk(QuickDisk):
+    """Makes a new WAL file when it is told to."""
+
+    def __init__(self, gate: threading.Event) -> None:
+        super().__init__()
+        self._gate = gate
+
+    def roll(self) -> None:
+        self._gate.wait(SECONDS)
+
+
+@scene
+async def test_a_small_group_is_synced_without_a_thread() -> None:
+    watcher = Watcher(disk=QuickDisk())
+    watcher.begin(1)
+    watcher.begin(2)
+    await watcher.until(lambda: watcher.durable == [2])
+    assert watcher.disk.groups == [2], "both came before the turn ended"
+    assert watcher.thread.inline == 1
+    await watcher.thread.stop()
+
+
+@scene
+async def test_after_a_slow_sync_the_event_loop_waits_for_none() -> None:
+    disk = QuickDisk()
+    watcher = Watcher(disk=disk)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(syncs, "QUICK_SECONDS", 0.0)
+        for number in (1, 2):
+            watcher.begin(number)
+            await watcher.until(partial(watcher.has_synced, number))
+    here = threading.get_ident()
+    assert [writer == here for writer in disk.writers] == [True, False]
+    await watcher.thread.stop()
+
+
+@scene
+async def test_the_event_loop_does_not_write_while_a_wal_file_is_begun() -> None:
+    """K4: the thread makes the new file; two writers would tear the WAL."""
+    gate = threading.Event()
+    disk = SlowlyRollingDisk(gate)
+    watcher = Watcher(disk=disk)
+    rolling = asyncio.ensure_future(watcher.thread.roll())
+    await asyncio.sleep(0)
+    watcher.begin(1)
+    await asyncio.sleep(0.01)
+    assert watcher.durable == []
+    gate.set()
+    await rolling
+    await watcher.until(lambda: watcher.durable == [1])
+    assert disk.writers != [threading.get_ident()]
+    await watcher.thread.stop()
+
+
+@scene
+async def test_a_quick_sync_that_fails_ends_it_all() -> None:
+    watcher = Watcher(disk=QuickDisk())
+    watcher.disk.error = StorageFailed("it")
+    watcher.begin(1)
+    await watcher.until(lambda: len(watcher.failures) == 1)
+    watcher.begin(2)
+    await watcher.thread.stop()
+    assert watcher.durable == []
 
 
 # --- readers ---

@@ -1,10 +1,15 @@
 """The writes of a metadata node on their way to its disk, in groups.
 
+A small group on a quick disk is synced in the event loop: to wake a thread and to be woken by it
+takes longer than the sync.  All others are synced in a thread.
+
 Invariants:
   Q1  writes reach the store in the order of their sequence numbers
   Q2  while one group waits for its sync, what comes in waits for the next group
   Q3  a full disk loses nothing: what did not fit is tried again
   Q4  after any other error nothing is written any more
+  Q5  the event loop uses the store only while the thread has nothing to do
+  Q6  what was sent before a write was added leaves before the write begins
 """
 
 from __future__ import annotations
@@ -36,10 +41,12 @@ _logger: Final = logging.getLogger(__name__)
 
 FULL_PAUSE: Final = 0.5
 """Seconds after which a full disk is tried again."""
+QUICK_SECONDS: Final = 0.002
+"""If the last group took longer, the event loop does not wait for the next one."""
 
 
 class MetadataDisk:
-    """One store and the only thread that uses it.  All calls belong into the event loop."""
+    """One store, and a thread that uses it.  All calls belong into the event loop."""
 
     def __init__(
         self,
@@ -63,6 +70,10 @@ class MetadataDisk:
         self._queue: deque[Write] = deque()
         self._group: asyncio.Future[tuple[int, int]] | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._is_due = False
+        """Whether a group begins in this turn of the loop, or the next."""
+        self._is_quick = True
+        """Whether the last group was."""
         self._is_ended = False
         self.groups = 0
         """Syncs since the start: an idle node makes none."""
@@ -108,16 +119,37 @@ class MetadataDisk:
         return self._store
 
     def _begin_group(self) -> None:
-        """Hand all that waits to the thread, unless it is at work (Q2)."""
-        if self._group is not None or self._retry is not None or self._is_ended:
+        """Write all that waits, unless a group is under way (Q2)."""
+        if self._queue and not self._is_due and self._is_free:
+            self._is_due = True
+            self._loop.call_soon(self._write_group)  # Q6
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether the thread has nothing to do, and nothing keeps it from more (Q5)."""
+        return self._group is None and self._retry is None and not self._is_ended
+
+    def _write_group(self) -> None:
+        self._is_due = False
+        if not self._is_free:
             return
-        if self._queue:
-            group = tuple(self._queue)
+        group = tuple(self._queue)
+        if self._is_quick and self._open_store.is_quick(group):
+            self._write_here(group)
+        else:
             self._group = self._loop.run_in_executor(self._pool, self._carry_out, group)
             self._group.add_done_callback(self._end_group)
 
+    def _write_here(self, group: tuple[Write, ...]) -> None:
+        try:
+            done, last = self._carry_out(group)
+        except BaseException as error:
+            self._fail(error)
+            return
+        self._end(done, last)
+
     def _carry_out(self, group: tuple[Write, ...]) -> tuple[int, int]:
-        """Write and sync, in the thread; return how many fitted, and the number of the last."""
+        """Write and sync; return how many fitted, and the number of the last."""
         store = self._open_store
         done, last, begin = 0, 0, perf_counter()
         try:
@@ -128,7 +160,9 @@ class MetadataDisk:
             _logger.debug("a write has to wait: %s", error)
         if done:
             store.sync()
-        self.seconds += perf_counter() - begin
+        seconds = perf_counter() - begin
+        self.seconds += seconds
+        self._is_quick = seconds < QUICK_SECONDS
         return done, last
 
     def _end_group(self, group: asyncio.Future[tuple[int, int]]) -> None:
@@ -137,10 +171,16 @@ class MetadataDisk:
             return
         error = group.exception()
         if error is not None:
-            self._is_ended = True  # Q4.
-            self._on_failure(error)
-            return
-        done, last = group.result()
+            self._fail(error)
+        else:
+            self._end(*group.result())
+
+    def _fail(self, error: BaseException) -> None:
+        """Q4."""
+        self._is_ended = True
+        self._on_failure(error)
+
+    def _end(self, done: int, last: int) -> None:
         for _ in range(done):
             self._queue.popleft()
         self.groups += done > 0

@@ -49,7 +49,6 @@ from tidelog.runtime.events import tell
 from tidelog.runtime.storage_node.appends import Appends, Placed
 from tidelog.runtime.storage_node.chores import Chores
 from tidelog.runtime.storage_node.counters import Counters, Histogram
-from tidelog.runtime.storage_node.disk_thread import DiskThread
 from tidelog.runtime.storage_node.host import Host
 from tidelog.runtime.storage_node.housekeeping import Housekeeping
 from tidelog.runtime.storage_node.metrics import NodeFigures, storage_metrics
@@ -60,6 +59,7 @@ from tidelog.runtime.storage_node.replicas import Replicas
 from tidelog.runtime.storage_node.sessions_in import FollowerSessions
 from tidelog.runtime.storage_node.sessions_out import LeaderSessions
 from tidelog.runtime.storage_node.status import ReplicaStatus, status_of
+from tidelog.runtime.storage_node.syncs import Syncs
 from tidelog.runtime.storage_node.turns import Turns
 from tidelog.runtime.ticks import next_tick
 from tidelog.storage.node_store import NodeStore
@@ -119,7 +119,7 @@ class StorageNode:
         self._chores = Chores(self._turns.put)
         self._housekeeping = Housekeeping(disk, self._replicas, self._chores, self._options)
         self._host.began_anew = self._housekeeping.began_anew
-        self._disk_thread = DiskThread(
+        self._syncs = Syncs(
             disk,
             wait_for_room=self._housekeeping.wait_for_room,
             on_durable=self._on_durable,
@@ -160,7 +160,7 @@ class StorageNode:
         await self._leading.stop()
         await self._following.stop()
         self._housekeeping.stop_waiting()
-        await self._disk_thread.stop()
+        await self._syncs.stop()
         await self._chores.stop()
         await asyncio.to_thread(self._housekeeping.stop)
 
@@ -251,15 +251,15 @@ class StorageNode:
         self._ticks += 1
         self._host.tick()
         if self._ticks % FULL_RETRY_TICKS == 0:
-            self._disk_thread.retry()
+            self._syncs.retry()
         for stream, why in self._housekeeping.tick():
             self._host.give_up(stream, why)
 
     def _end_turn(self) -> None:
         self._counters.turns += 1
         self._host.settle()
-        self._disk_thread.kick()
         self._host.send()
+        self._syncs.kick()
         if self._host.has_news:
             self._host.has_news = False
             self._reading.tell()
@@ -328,7 +328,7 @@ class StorageNode:
     def _refuse_crowd(self, stream: StreamId) -> None:
         if self._replicas.is_sealed(stream):
             raise Sealed(f"stream {stream} is sealed: append to another one")
-        if self._disk_thread.is_full:
+        if self._syncs.is_full:
             raise DiskFull("the disk of the stream's leader has no room")
         if self._disk.is_backlogged:
             raise Busy("segments are written more slowly than appends come: try again later")
@@ -383,16 +383,16 @@ class StorageNode:
     @property
     def sync_seconds(self) -> Histogram:
         """How long syncs of the disk took."""
-        return self._disk_thread.seconds
+        return self._syncs.seconds
 
     @property
     def is_disk_full(self) -> bool:
         """Whether the last sync found no room."""
-        return self._disk_thread.is_full
+        return self._syncs.is_full
 
     async def roll(self) -> None:
         """Begin a new WAL file, so that what the current one holds can go into segments."""
-        await self._disk_thread.roll()
+        await self._syncs.roll()
 
     def report_damage(self, stream: StreamId, why: str) -> None:
         """A read found files of a stream damaged: its replica is to be filled up by its leader."""
@@ -422,7 +422,7 @@ class StorageNode:
         return storage_metrics(
             NodeFigures(
                 counters=self._counters,
-                sync_seconds=self._disk_thread.seconds,
+                sync_seconds=self._syncs.seconds,
                 replicas=self.status(),
                 leaders=tuple(self._leading.leaders),
                 follower=self._following.follower.counters,
@@ -432,7 +432,7 @@ class StorageNode:
                 maintenance=self.maintenance,
                 waiting_appends=self._appends.waiting,
                 begun_writes=self._host.begun,
-                is_full=self._disk_thread.is_full,
+                is_full=self._syncs.is_full,
                 is_backlogged=self._disk.is_backlogged,
             )
         )

@@ -1,10 +1,14 @@
-"""The thread that makes writes durable: while it syncs one group, the next one queues up.
+"""Makes writes durable, a group at a time: while one is synced, the next one queues up.
+
+A small group on a quick disk is synced in the event loop: to wake a thread and to be woken by it
+takes longer than the sync.  All others are synced in a thread.
 
 Invariants:
   K1  one sync runs at a time; the next begins as soon as it is over if anything was begun by then
   K2  what the disk had no room for stays queued and is tried again when ``retry`` is called
   K3  after any other failure nothing is tried again
-  K4  no other thread writes to the WAL
+  K4  the event loop writes to the WAL only while the thread has nothing to do
+  K5  what was sent before a sync was asked for leaves before it begins
 """
 
 from __future__ import annotations
@@ -26,8 +30,11 @@ from tidelog.runtime.storage_node.ports import Disk
 
 _logger: Final = logging.getLogger(__name__)
 
+QUICK_SECONDS: Final = 0.002
+"""If the last sync took longer, the event loop does not wait for the next one."""
 
-class DiskThread:
+
+class Syncs:
     """Belongs to one event loop, but for what runs in the thread."""
 
     def __init__(
@@ -46,12 +53,18 @@ class DiskThread:
         self._on_failed = on_failed
         self._orders: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._is_busy = False
+        self._rolls = 0
+        """New WAL files that were asked for and are not there yet."""
+        self._is_quick = True
+        """Whether the last sync was."""
         self._has_failed = False
         self._is_stopping = False
         self.is_full = False
         """Whether the last sync found no room on the disk."""
         self.seconds = Histogram()
         """How long syncs took."""
+        self.inline = 0
+        """How many of them were in the event loop."""
         self._thread = threading.Thread(target=self._run, name="tidelog-disk", daemon=True)
         self._thread.start()
 
@@ -68,8 +81,13 @@ class DiskThread:
     async def roll(self) -> None:
         """Begin a new WAL file, so that what the current one holds can go into segments (K4)."""
         done: Future[None] = Future()
+        done.add_done_callback(lambda _: self._loop.call_soon_threadsafe(self._rolled))
+        self._rolls += 1
         self._orders.put(partial(self._roll, done))
         await asyncio.wrap_future(done)
+
+    def _rolled(self) -> None:
+        self._rolls -= 1
 
     async def stop(self) -> None:
         """Wait for the sync that runs; nobody is told of it any more."""
@@ -80,7 +98,26 @@ class DiskThread:
     def _order(self) -> None:
         if not (self._is_busy or self._has_failed) and self._disk.has_begun:
             self._is_busy = True
+            if self._is_quick and not self._rolls and not self.is_full:
+                self._loop.call_soon(self._sync_here)  # K5
+            else:
+                self._orders.put(self._sync)
+
+    def _sync_here(self) -> None:
+        """Sync in the event loop, if that is surely quick; else in the thread."""
+        if self._is_stopping:
+            return
+        begin = perf_counter()
+        try:
+            number = None if self._rolls else self._disk.sync_quickly()
+        except BaseException as error:
+            self._failed(error)
+            return
+        if number is None:
             self._orders.put(self._sync)
+        else:
+            self.inline += 1
+            self._done(number, perf_counter() - begin)
 
     def _done(self, number: int, seconds: float) -> None:
         self._is_busy = False
@@ -89,6 +126,7 @@ class DiskThread:
         if self.is_full:
             self.is_full = False
             tell(_logger, "disk has room again")
+        self._is_quick = seconds < QUICK_SECONDS
         self.seconds.observe(seconds)
         self.kick()
         self._on_durable(number)
