@@ -117,7 +117,7 @@ WORD_MAX = (1 << 64) - 1
 ENTRY = Entry(INDEX, TERM, EntryKind.COMMAND, b"data")
 HEAD = SnapshotHead(INDEX, TERM, Membership((ONE, TWO)))
 REPORT = Report(ONE, S, Term(1), V, Llsn(1), 9)
-COMMIT = VersionedCommit(V, StreamCommit(TOPIC, S, Glsn(9), Glsn(1), Llsn(1), 9))
+COMMIT = VersionedCommit(V, StreamCommit(TOPIC, S, Glsn(9), Glsn(1), Llsn(1), 9, Term(7)))
 NEW = (NewStream(S, (ONE, TWO)),)
 
 CHANGES: tuple[Change, ...] = (

@@ -26,6 +26,7 @@ from tests.core.replica.protocol import test_replication as replication
 from tests.core.replica.protocol import test_snapshots as snapshots
 from tests.core.replica.protocol import test_synchronisation as synchronisation
 from tests.core.replica.protocol import test_truncation as truncation
+from tests.core.replica.unit import test_bounds as bounds
 from tests.mutation.left_out import Change, replaced, together
 from tidelog.core.operator import election
 from tidelog.core.operator import row as operator_row
@@ -152,6 +153,14 @@ def forgets_the_term(original: Callable[..., None]) -> Callable[..., None]:
 def lets_go_only_whom_it_serves(leading: Leading, node: NodeId) -> None:
     if node in leading.cursors:
         leading.cursors[node].leave()
+
+
+def all_that_is_here(roles: Roles) -> Llsn:
+    return Llsn(roles._state.log.end - 1)
+
+
+def commits_without_a_word(leading: Leading, llsn: Llsn) -> None:
+    leading._state.commit_to(llsn)
 
 
 def asks_for_its_own_commit_index_only(changing: Changing, change: Any) -> bool:
@@ -344,6 +353,21 @@ MUTANTS: Final = (
         ordering.test_a_cut_of_a_later_term_is_not_applied_to_entries_of_an_earlier_one,
     ),
     StoryMutant(
+        "T8: a cut of a later term is a proof to who follows an older leader",
+        instead(replica_ordering.Ordering, "_is_proof", yes),
+        ordering.test_a_cut_of_a_later_term_proves_nothing_to_who_follows_an_older_leader,
+    ),
+    StoryMutant(
+        "T8: a cut is a proof to a replica whose log nobody has compared",
+        instead(Roles, "_agreed", property(all_that_is_here)),
+        ordering.test_a_cut_of_a_later_term_proves_nothing_to_who_follows_an_older_leader,
+    ),
+    StoryMutant(
+        "a leader that commits by a cut goes on to count what waits for a quorum",
+        instead(Leading, "commit_to", commits_without_a_word),
+        bounds.test_a_leader_takes_more_when_a_cut_tells_that_a_quorum_has_all,
+    ),
+    StoryMutant(
         "T7: a replica that is incomplete or behind reports",
         instead(replica_ordering.Ordering, "_is_silent", no),
         ordering.test_a_replica_that_is_behind_is_silent_and_asks_its_leader,
@@ -383,6 +407,11 @@ MUTANTS: Final = (
         "a contraction forgets what an older reign may have committed",
         instead(Changing, "_may_commit", asks_for_its_own_commit_index_only),
         reconfigurations.test_a_contraction_waits_for_what_an_older_reign_may_have_committed,
+    ),
+    StoryMutant(
+        "a contraction forgets what was ordered because the leaving node has it",
+        instead(Changing, "_may_commit", asks_for_its_own_commit_index_only),
+        reconfigurations.test_a_contraction_waits_for_what_was_ordered_because_the_leaving_node_has_it,
     ),
     StoryMutant(
         "a contraction counts on members that may be dead",

@@ -101,6 +101,28 @@ def test_a_replica_that_commits_another_entry_is_found() -> None:
         group.look(STREAM, holder(C, follower(2, 2), 1, 2), ())
 
 
+def cut_up_to(llsn: int, *, term: int) -> StreamCommit:
+    return StreamCommit(TOPIC, STREAM, Glsn(llsn), Glsn(1), Llsn(1), llsn, Term(term))
+
+
+def test_a_follower_may_commit_what_a_cut_ordered_and_no_leader_knows() -> None:
+    group = safety()
+    holders = [holder(A, leader(1), 1, 1), holder(B, follower(1), 1, 1), holder(C, follower(1))]
+    group.on_cut(cut_up_to(2, term=1), holders, holders)
+    group.look(STREAM, holder(B, follower(1, 2), 1, 1), ())
+    with pytest.raises(Violation, match="elsewhere"):
+        group.look(STREAM, holder(C, follower(2, 2), 1, 2), ())
+
+
+def test_a_later_leader_that_lacks_what_a_cut_ordered_is_found() -> None:
+    group = safety()
+    holders = [holder(A, leader(1), 1), holder(B, follower(1), 1)]
+    with pytest.raises(Violation, match="that is committed in term 1"):
+        group.on_cut(cut_up_to(1, term=1), holders, [*holders, holder(C, leader(2), 2)])
+    with pytest.raises(Violation, match="without the committed"):
+        group.look(STREAM, holder(C, leader(3), 2), ())
+
+
 def test_a_follower_that_commits_on_its_own_is_found() -> None:
     group = committed(1)
     with pytest.raises(Violation, match="no leader got beyond"):

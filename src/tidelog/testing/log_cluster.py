@@ -209,6 +209,8 @@ class LogCluster(Cluster):
             terms = {one.node: one.durable.term_at(last) for one in holders}
             forgiven = sum(one.is_forgiven and terms[one.node] is None for one in holders)
             check_ordered_durable(commit, terms, self.quorum, forgiven)
+            others = (one.holder(commit.stream) for one in self.storage.values())
+            self.safety.on_cut(commit, holders, others)
 
     def look_at_replica(self, stream: StreamId, process: StorageProcess) -> None:
         """Check a replica that something was done with."""

@@ -87,10 +87,10 @@ def acknowledge(machine: OrderMachine, stream: int, *replicas: int) -> None:
 
 
 def commit(
-    stream: int, high: int, glsn: int, llsn: int, length: int, *, topic: int = 1
+    stream: int, high: int, glsn: int, llsn: int, length: int, *, topic: int = 1, term: int = 1
 ) -> StreamCommit:
     return StreamCommit(
-        TopicId(topic), StreamId(stream), Glsn(high), Glsn(glsn), Llsn(llsn), length
+        TopicId(topic), StreamId(stream), Glsn(high), Glsn(glsn), Llsn(llsn), length, Term(term)
     )
 
 

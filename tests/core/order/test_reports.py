@@ -80,7 +80,7 @@ def test_a_report_that_does_not_count_is_ignored_for_a_named_reason(
 def test_a_report_counts_if_it_begins_where_its_version_ended(counted: Report) -> None:
     machine = machine_in_term_two()
     found = cut(machine, counted)
-    assert found == decided(4, commit(1, 8, 7, 6, 2)), "no more than the two that both have"
+    assert found == decided(4, commit(1, 8, 7, 6, 2, term=2)), "no more than the two that both have"
     assert not machine.ignored
 
 

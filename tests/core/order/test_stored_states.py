@@ -283,6 +283,7 @@ OLDER = VersionedCommit(Version(1), commit(2, 3, 2, 1, 2))
         StreamHistory(S2, Version(0), (replace(OLDER, version=Version(2)),)),
         StreamHistory(S2, Version(0), (OLDER, OLDER)),
         StreamHistory(S2, Version(0), (replace(OLDER, commit=commit(1, 3, 2, 1, 2)),)),
+        StreamHistory(S2, Version(0), (replace(OLDER, commit=commit(2, 3, 2, 1, 2, term=9)),)),
         StreamHistory(
             S2,
             Version(0),
@@ -298,6 +299,21 @@ def test_a_history_that_contradicts_its_stream_is_corruption(second: StreamHisto
     first, _, third = state.histories
     with pytest.raises(CorruptData, match="S7"):
         OrderMachine.restore(replace(state, histories=(first, second, third)))
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 1), (1, 3)])
+def test_kept_commits_whose_terms_fall_or_never_began_are_corruption(
+    first: int, second: int
+) -> None:
+    machine = machine_of(1)
+    cut(machine, report(1, 1, 1))
+    machine.step(update(machine, 1, term=2))
+    cut(machine, report(1, 1, 2, term=2))
+    cuts = (decided(1, commit(1, 1, 1, 1, 1, term=first)), decided(2, commit(1, 2, 2, 2, 1)))
+    last = replace(cuts[1].commits[0], term=Term(second))
+    state = replace(machine.state, cuts=(cuts[0], replace(cuts[1], commits=(last,))))
+    with pytest.raises(CorruptData, match=r"S7.*term"):
+        OrderMachine.restore(state)
 
 
 def test_histories_that_are_missing_or_out_of_order_are_corruption() -> None:

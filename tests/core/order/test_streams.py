@@ -46,7 +46,7 @@ from tidelog.errors import (
     UnknownStream,
     UnknownTopic,
 )
-from tidelog.types import NodeId, Revision, StreamId, Term, TopicId
+from tidelog.types import NodeId, Revision, StreamId, Term, TopicId, Version
 
 HUGE = limits.ORDER_NUMBER_END
 
@@ -54,12 +54,22 @@ HUGE = limits.ORDER_NUMBER_END
 # -- terms ---------------------------------------------------------------------------------------
 
 
+def test_a_commit_keeps_the_term_in_which_it_was_decided() -> None:
+    machine = machine_of(1)
+    cut(machine, report(1, 1, 2))
+    machine.step(update(machine, 1, term=5))
+    cut(machine, report(1, 1, 3, term=5))
+    kept = machine.commits_after(S1, Version(0))
+    assert kept is not None
+    assert [each.commit.term for each in kept] == [1, 5]
+
+
 def test_a_new_term_voids_what_was_reported_in_the_old_one() -> None:
     machine = machine_of(1)
     feed(machine, report(1, 1, 5))
     machine.step(update(machine, 1, term=2))
     assert cut(machine) is None
-    assert cut(machine, report(1, 1, 2, term=2)) == decided(1, commit(1, 2, 1, 1, 2))
+    assert cut(machine, report(1, 1, 2, term=2)) == decided(1, commit(1, 2, 1, 1, 2, term=2))
 
 
 def test_fencing_stops_the_cuts_of_the_old_term_at_that_very_position() -> None:
@@ -258,7 +268,9 @@ def test_a_sealed_stream_goes_on_in_a_higher_term() -> None:
     machine.step(update(machine, 1, status=StreamStatus.SEALED))
     machine.step(update(machine, 1, status=StreamStatus.RUNNING, term=2))
     assert cut(machine) is None
-    assert cut(machine, report(1, 3, 1, version=1, term=2)) == decided(2, commit(1, 3, 3, 3, 1))
+    assert cut(machine, report(1, 3, 1, version=1, term=2)) == decided(
+        2, commit(1, 3, 3, 3, 1, term=2)
+    )
 
 
 def test_a_seal_that_is_taken_back_in_its_term_loses_nothing() -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from tidelog.types import (
     FIRST_GLSN,
+    NO_TERM,
     Glsn,
     Llsn,
     NodeId,
@@ -137,7 +138,9 @@ Command: TypeAlias = TopicChange | Report | Cut
 class StreamCommit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One stream's part of a cut: ``length`` entries get GLSNs from ``glsn_begin`` on.
 
-    ``high_watermark`` is that of the topic after the whole cut.
+    ``high_watermark`` is that of the topic after the whole cut.  ``term`` is the stream's at that
+    moment: a write quorum has the entries as the leader of it has them.  A log with one replica
+    does not store it.
     """
 
     topic: TopicId
@@ -146,6 +149,7 @@ class StreamCommit(msgspec.Struct, frozen=True, array_like=True, gc=False):
     glsn_begin: Glsn
     llsn_begin: Llsn
     length: int
+    term: Term = NO_TERM
 
     @property
     def glsn_end(self) -> Glsn:

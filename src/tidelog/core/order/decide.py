@@ -51,7 +51,9 @@ def decide(
             glsn = Glsn(topics[topic].high_watermark + 1)
         length = ends[order.stream] - order.llsn_end
         commits.append(
-            StreamCommit(topic, order.stream, highs[topic], glsn, order.llsn_end, length)
+            StreamCommit(
+                topic, order.stream, highs[topic], glsn, order.llsn_end, length, order.term
+            )
         )
         glsn = Glsn(glsn + length)
     return CutDecided(Version(version + 1), tuple(commits))

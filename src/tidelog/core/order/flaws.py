@@ -10,7 +10,8 @@ Invariants of an ``OrderState`` (``flaw_in_state`` names the first that is broke
       of them in its ensemble
   S6  the kept cuts are sound, follow one another, and end at the state's version and at the
       topics' high watermarks
-  S7  the kept commits of a stream follow one another and end where its ordered part ends
+  S7  the kept commits of a stream follow one another and end where its ordered part ends; their
+      terms do not fall, and none is beyond the stream's
   S8  nothing is trimmed that was not ordered; the other options of a topic are in range
 """
 
@@ -220,10 +221,14 @@ def _flaw_in_history(
             return f"version {b.version} does not follow {a.version}"
         if a.commit.llsn_end != b.commit.llsn_begin:
             return f"version {b.version} leaves a gap after {a.version}"
+        if a.commit.term > b.commit.term:
+            return f"version {b.version} was decided in an earlier term than {a.version}"
     if any(each.commit.stream != order.stream or each.commit.length < 1 for each in kept):
         return "a kept commit is empty, or of another stream"
     last = kept[-1]
     ends = (last.version, last.commit.glsn_end, last.commit.llsn_end)
     if ends != (order.version, order.glsn_end, order.llsn_end):
         return f"its history ends at version {last.version}, its order at {order.version}"
+    if last.commit.term > order.term:
+        return f"version {last.version} was decided in term {last.commit.term}, after the stream's"
     return None

@@ -208,13 +208,9 @@ class OrderMachine:
     def empty_commit(self, stream: StreamId) -> VersionedCommit:
         """Return what a stream learns from a cut that ordered nothing for it."""
         order = self.stream(stream)
+        high = self._topics[order.topic].high_watermark
         commit = StreamCommit(
-            topic=order.topic,
-            stream=stream,
-            high_watermark=self._topics[order.topic].high_watermark,
-            glsn_begin=order.glsn_end,
-            llsn_begin=order.llsn_end,
-            length=0,
+            order.topic, stream, high, order.glsn_end, order.llsn_end, length=0, term=order.term
         )
         return VersionedCommit(self._version, commit)
 

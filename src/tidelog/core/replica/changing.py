@@ -5,8 +5,8 @@ Invariants:
   G2  the leader is never removed, and nobody is added twice
   G3  a removed node's confirmations end to count when it is prepared; a new node's begin to count
       when it is committed
-  G4  a contraction is committed only if all up to the commit index, and all that older reigns
-      left, is on a write quorum without the old node that was heard of since it was prepared
+  G4  a contraction is committed only if all up to the commit index, and all that the old node may
+      have helped to order, is on a write quorum without it that was heard of since it was prepared
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ class Change:
         self.old = old
         self.new = new
         self.head = head
-        """The leader's head when the old node's confirmations ended to count."""
+        """The leader's head when the old node's confirmations ended to count.
+
+        All that older reigns committed lies at or below it, and all that a cut ordered because the
+        old node had it: whether the leader knows of either or not.
+        """
         self.phase = Phase.PREPARED
 
     def is_asked_for(self, request: PrepareRequest | CommitRequest) -> bool:
@@ -148,7 +152,7 @@ class Changing:
             return True
         final = self._final_ensemble(change)
         kept = self._leading.quorum_place(final)
-        is_kept = kept >= max(self._state.commit, self._leading.inherited)
+        is_kept = kept >= max(self._state.commit, change.head.llsn)
         # Who is dead by now may have confirmed everything: without them nobody could be elected.
         return is_kept and self._leading.is_followed_in(change.term, final)
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Final
 
 from tidelog.core.replica.entries import NO_ENTRY, Batch, EntryId
 from tidelog.core.replica.log import NO_LLSN, weight
 from tidelog.core.replica.options import CursorKind, CursorStatus, ReplicaOptions
 from tidelog.types import Llsn, Term
+
+UNTOLD: Final = Llsn(-1)
+"""The follower was sent nothing since it was attached."""
 
 
 class Cursor:
@@ -49,7 +53,7 @@ class Cursor:
         self.pushed = NO_LLSN
         self.previous = NO_ENTRY
         """What the last message was to follow."""
-        self.commit_told = NO_LLSN
+        self.commit_told = UNTOLD
         self.told = NO_ENTRY
         """The head that the follower told, while it truncates."""
         self.cut = NO_ENTRY
@@ -76,6 +80,13 @@ class Cursor:
         """Whether all that was sent is answered."""
         return not self._inflight
 
+    def lacks_word_of(self, commit: Llsn) -> bool:
+        """Whether no entries on their way tell the commit index, nor any before them.
+
+        Telling it has time until the next tick: a cut tells as much of what it orders (T8).
+        """
+        return self.is_quiet and self.commit_told < commit
+
     def has_room(self, options: ReplicaOptions) -> bool:
         """Whether more may be sent before something is answered."""
         return self._inflight_bytes < options.inflight_bytes_max
@@ -86,7 +97,7 @@ class Cursor:
         """The follower's head is an entry of the leader's log, durable there."""
         self._become(CursorKind.ATTACHED)
         self.confirmed = self.pushed = llsn
-        self.commit_told = NO_LLSN
+        self.commit_told = UNTOLD
 
     def truncate(self, told: EntryId, cut: EntryId) -> None:
         """The follower has entries above ``cut`` that the leader does not have."""

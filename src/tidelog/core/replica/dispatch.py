@@ -72,7 +72,7 @@ class Dispatch:
             state.ignore(Ignored.NONSENSE)
         else:
             self._hand_over(message)
-            self._roles.ordering.apply()
+            self._roles.apply_cuts()
 
     def _hand_over(self, message: ToReplica) -> None:
         match message:

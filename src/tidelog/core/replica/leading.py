@@ -9,9 +9,9 @@ Invariants:
 
 from __future__ import annotations
 
-from tidelog.core.order.commands import Quorum
+from tidelog.core.order.quorum import quorum_size
 from tidelog.core.replica.backlog import Backlog
-from tidelog.core.replica.cursor import Cursor
+from tidelog.core.replica.cursor import UNTOLD, Cursor
 from tidelog.core.replica.entries import NO_PRODUCER, Batch, EntryId
 from tidelog.core.replica.messages import (
     AddEntriesRefusal,
@@ -35,11 +35,6 @@ from tidelog.invariants import check
 from tidelog.types import NO_NODE, Llsn, NodeId, ProducerId, Term
 
 
-def quorum_size(quorum: Quorum, members: int) -> int:
-    """Return how many of so many members must have an entry."""
-    return members if quorum is Quorum.ALL else members // 2 + 1
-
-
 class Leading:
     """One replica's reign."""
 
@@ -51,7 +46,6 @@ class Leading:
         "cursors",
         "due",
         "ensemble",
-        "inherited",
         "quorum",
         "reign",
         "sources",
@@ -72,8 +66,6 @@ class Leading:
         self._backlog = Backlog()
         self._elapsed_ticks = 0
         self.due = True
-        self.inherited = Llsn(state.log.end - 1)
-        """The last entry of older reigns: they may have committed it, whatever is known of that."""
         if self._has_unordered():
             self._append(b"", 1, is_control=True)
         for follower in request.followers:
@@ -282,9 +274,12 @@ class Leading:
         """Commit what a write quorum of the ensemble has durable."""
         llsn = self.quorum_place(self.ensemble)
         if llsn > self._state.commit and self._may_commit(llsn):
-            self._state.commit_to(llsn)
+            self.commit_to(llsn)
+
+    def commit_to(self, llsn: Llsn) -> None:
+        """All up to an entry stays: answers of followers prove it, or a cut (T8)."""
+        if self._state.commit_to(llsn):
             self._backlog.release(llsn)
-            self.due = True
 
     def quorum_place(self, ensemble: tuple[NodeId, ...]) -> Llsn:
         """Return up to where a write quorum of an ensemble surely has the log."""
@@ -333,14 +328,21 @@ class Leading:
         self._elapsed_ticks += 1
         if self._elapsed_ticks >= self._state.options.heartbeat_ticks:
             self._send_heartbeats()
+        for node, cursor in self.cursors.items():
+            if cursor.lacks_word_of(self._state.commit):
+                self._send_commit(node, cursor)
 
     def _send_heartbeats(self) -> None:
-        """Tell each follower the commit index, right behind what it surely has."""
+        """Tell each follower the commit index, be it news or not."""
         self._elapsed_ticks = 0
         for node, cursor in self.cursors.items():
-            previous = self._state.log.id_at(cursor.confirmed)
-            if cursor.counts and previous is not None:
-                self._send(node, cursor, previous, ())
+            self._send_commit(node, cursor)
+
+    def _send_commit(self, node: NodeId, cursor: Cursor) -> None:
+        """Tell a follower the commit index, right behind what it surely has."""
+        previous = self._state.log.id_at(cursor.confirmed)
+        if cursor.counts and previous is not None:
+            self._send(node, cursor, previous, ())
 
     def flush(self) -> None:
         """Send what followers lack, as far as their windows allow."""
@@ -372,10 +374,8 @@ class Leading:
                 self.synchronise(node)
                 return
             self._send(node, cursor, previous, batches)
-        if cursor.is_quiet and cursor.commit_told < state.commit:
-            previous = state.log.id_at(cursor.confirmed)
-            if previous is not None:
-                self._send(node, cursor, previous, ())
+        if cursor.commit_told == UNTOLD:
+            self._send_commit(node, cursor)  # It follows from now on, and may report.
 
     def _send(
         self, node: NodeId, cursor: Cursor, previous: EntryId, batches: tuple[Batch, ...]

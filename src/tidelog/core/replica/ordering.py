@@ -1,13 +1,15 @@
 """Cuts: which are known, which are applied, and what is reported to be ordered next.
 
-Cuts wait here until their entries are committed and durable.  A replica that missed cuts is behind:
-it asks another replica for what they gave, as one step from its own context to that one's.
+Cuts wait here until their entries are committed and durable.  A cut tells by itself that they are
+committed, to who leads or follows in its term or a later one.  A replica that missed cuts is
+behind: it asks another replica for what they gave, as one step from its own context to that one's.
 
 Invariants:
   O1  pending cuts rise in version, and each begins where the one before ends; only the first may
       begin beyond the ordered end, and then the replica is behind
   O2  a cut is applied only up to what is committed and durable here
   O3  only durable, matched entries are reported, and none of an older reign above the commit index
+  O4  a cut proves something only to a replica whose term is not below the cut's
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ import msgspec
 from tidelog.core.order.commands import Report, VersionedCommit
 from tidelog.core.replica.commit_context import CommitContext, flaw_in_context, flaw_in_following
 from tidelog.core.replica.entries import GlsnRun
+from tidelog.core.replica.log import NO_LLSN
 from tidelog.core.replica.messages import CutsRequest, CutsResponse
 from tidelog.core.replica.options import Ignored
 from tidelog.core.replica.state import State
-from tidelog.types import NO_VERSION, Llsn, NodeId, Term, Version
+from tidelog.types import NO_TERM, NO_VERSION, Llsn, NodeId, Term, Version
 
 RUN_BYTES: Final = 32
 """What one run takes in a message, at most."""
@@ -34,11 +37,15 @@ RUNS_MIN: Final = 1_024
 
 
 class PendingCut(msgspec.Struct, frozen=True):
-    """The GLSNs from ``llsn_begin`` on, and the context behind them: one cut or several."""
+    """The GLSNs from ``llsn_begin`` on, and the context behind them: one cut or several.
+
+    ``term``: that in which it was decided; of several cuts it is not known.
+    """
 
     llsn_begin: Llsn
     runs: tuple[GlsnRun, ...]
     context: CommitContext
+    term: Term = NO_TERM
 
 
 def one_cut(commit: VersionedCommit) -> PendingCut:
@@ -47,7 +54,7 @@ def one_cut(commit: VersionedCommit) -> PendingCut:
         commit.version, part.high_watermark, part.glsn_begin, part.llsn_begin, part.length
     )
     run = GlsnRun(part.llsn_begin, part.glsn_begin, part.length)
-    return PendingCut(part.llsn_begin, (run,) if part.length else (), context)
+    return PendingCut(part.llsn_begin, (run,) if part.length else (), context, part.term)
 
 
 class Ordering:
@@ -121,6 +128,22 @@ class Ordering:
     def is_behind(self) -> bool:
         """Whether cuts are missing."""
         return self._has_gap or self._known < self._wanted
+
+    @property
+    def proven(self) -> Llsn:
+        """Up to here pending cuts prove that the log of our leader is committed; 0: nothing."""
+        for cut in reversed(self._pending):
+            if self._is_proof(cut):
+                return Llsn(cut.context.llsn_end - 1)
+        return NO_LLSN
+
+    def _is_proof(self, cut: PendingCut) -> bool:
+        """Whether the leader of our term surely has what a cut ordered (O4).
+
+        A quorum had it in the cut's term, so that term's leader has it, and all later ones.  An
+        earlier leader may have other entries there, and so may who follows it.
+        """
+        return NO_TERM < cut.term <= self._state.term
 
     def apply(self) -> None:
         """Apply the cuts whose entries are here for good (O2)."""

@@ -10,7 +10,9 @@ steps since the last ``take``, so that one write and one message carry what pile
      A batch is kept or cut as a whole, so the host trims only where one begins;
   3. tells clients what became of their appends: ``stored``, ``propagated`` and ``ordered`` are
      ends (LLSNs not included) that never go back while the replica leads; with ``deposed`` all
-     appends that wait are answered as unknown;
+     appends that wait are answered as unknown.  ``ordered`` waits for the context to be durable,
+     though a crash would lose no GLSN: log readers see an entry only then, and who was told that
+     it is ordered may read at once;
   4. says what its store does not tell any more: ``compacted``, when dead entries may be gone, and
      ``joined``, when it is not known any more who appended which entries.
 """

@@ -28,9 +28,9 @@ from tidelog.core.replica.options import (
 )
 from tidelog.core.replica.output import Output, Store
 from tidelog.core.replica.roles import Roles
-from tidelog.core.replica.state import NO_TERM, State, Stored
+from tidelog.core.replica.state import State, Stored
 from tidelog.errors import BatchTooLarge
-from tidelog.types import FIRST_LLSN, Llsn, NodeId, ProducerId, StreamId, Term, Version
+from tidelog.types import FIRST_LLSN, NO_TERM, Llsn, NodeId, ProducerId, StreamId, Term, Version
 
 __all__ = [
     "Appended",
@@ -95,12 +95,12 @@ class Replica:
     def commit(self, commits: Sequence[VersionedCommit], version: Version) -> None:
         """Take in cuts of this stream, up to ``version``; those left out ordered nothing of it."""
         self._roles.ordering.commit(commits, version)
-        self._roles.ordering.apply()
+        self._roles.apply_cuts()
 
     def place(self, llsn_end: Llsn, version: Version) -> None:
         """As of ``version`` the stream is ordered up to ``llsn_end``; the cuts before are gone."""
         self._roles.ordering.place(llsn_end, version)
-        self._roles.ordering.apply()
+        self._roles.apply_cuts()
 
     def fall_behind(self, version: Version) -> None:
         """The cuts up to ``version`` that the replica misses are gone: it asks its leader."""

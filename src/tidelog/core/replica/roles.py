@@ -17,6 +17,7 @@ from tidelog.core.order.commands import Report
 from tidelog.core.replica.changing import Changing
 from tidelog.core.replica.following import Following
 from tidelog.core.replica.leading import Leading
+from tidelog.core.replica.log import NO_LLSN
 from tidelog.core.replica.messages import (
     AddEntriesRequest,
     BecomeLeaderRequest,
@@ -34,10 +35,10 @@ from tidelog.core.replica.messages import (
 )
 from tidelog.core.replica.options import Ignored
 from tidelog.core.replica.ordering import Ordering
-from tidelog.core.replica.state import NO_TERM, State
+from tidelog.core.replica.state import State
 from tidelog.core.replica.sync_target import SyncTarget
 from tidelog.invariants import check
-from tidelog.types import FIRST_LLSN, NO_NODE, Llsn, NodeId, Version
+from tidelog.types import FIRST_LLSN, NO_NODE, NO_TERM, Llsn, NodeId, Version
 
 FromLeader: TypeAlias = TruncateRequest | AddEntriesRequest | SyncInitRequest | SyncEntriesRequest
 """What only the leader of a term sends."""
@@ -111,7 +112,23 @@ class Roles:
             self.leading.settle()
         elif self.following is not None:
             self.following.settle()
+        self.apply_cuts()
+
+    def apply_cuts(self) -> None:
+        """Commit what cuts prove to be on a quorum, and apply those that can be (T8)."""
+        llsn = min(self.ordering.proven, self._agreed)
+        if self.leading is not None:
+            self.leading.commit_to(llsn)
+        else:
+            self._state.commit_to(llsn)
         self.ordering.apply()
+
+    @property
+    def _agreed(self) -> Llsn:
+        """Up to here our log is surely that of our term's leader."""
+        if self.leading is not None:
+            return Llsn(self._state.log.end - 1)
+        return self.following.matched if self.following is not None else NO_LLSN
 
     def report(self) -> Report | None:
         """Tell what may be ordered next; a fenced replica is silent, and one in a new term (T7)."""

@@ -26,9 +26,8 @@ from tidelog.core.replica.producers import ProducerState, ProducerTable
 from tidelog.core.replica.writes import Writes
 from tidelog.errors import CorruptData
 from tidelog.invariants import check
-from tidelog.types import FIRST_LLSN, NO_NODE, Llsn, NodeId, StreamId, Term, Version
+from tidelog.types import FIRST_LLSN, NO_NODE, NO_TERM, Llsn, NodeId, StreamId, Term, Version
 
-NO_TERM: Final = Term(0)
 NEVER_A_MEMBER: Final = HardState(NO_TERM, is_complete=False, is_member=False, had=NO_ENTRY)
 
 

@@ -2,17 +2,19 @@
 
 White box: every replica is looked at after every step.  One leader per term, one entry per id,
 nothing that was committed is missing at a later leader, commit indexes never go back, and a
-producer's append is committed once.
+producer's append is committed once.  What a cut orders is committed from that moment on, whoever
+knows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from tidelog.core.order.commands import Quorum
+from tidelog.core.order.commands import Quorum, StreamCommit
 from tidelog.core.replica.entries import NO_PRODUCER, Batch
 from tidelog.core.replica.messages import Role
 from tidelog.core.replica.output import Write
@@ -75,12 +77,12 @@ class StreamSafety:
         self._committed: dict[StreamId, list[Batch]] = {}
         """The batch of every entry that is committed, by its LLSN."""
         self._terms: dict[StreamId, list[Term]] = {}
-        """The term of the leader that committed each of them."""
+        """The term in which a leader, or a cut, committed each of them."""
         self._indexes: dict[Replicated, tuple[int, Llsn]] = {}
         self._sequences: dict[tuple[StreamId, int, int], Batch] = {}
 
     def committed(self, stream: StreamId) -> int:
-        """Return the highest LLSN that any leader took for committed."""
+        """Return the highest LLSN that any leader took for committed, or any cut ordered."""
         return len(self._committed.get(stream, ()))
 
     def committed_batch(self, stream: StreamId, llsn: int) -> Batch:
@@ -103,6 +105,24 @@ class StreamSafety:
                         f"node {node} writes {batch} to stream {stream}, entry {llsn} of this term"
                         f" is in {known}",
                     )
+
+    def on_cut(
+        self, commit: StreamCommit, members: Sequence[Holder], others: Iterable[Holder]
+    ) -> None:
+        """Note what a cut orders: what most of the ensemble has.  ``others`` are all there are."""
+        last = commit.llsn_end - 1
+        terms = Counter(term for one in members if (term := one.durable.term_at(last)) is not None)
+        if not terms:
+            return  # The disks of all who had it were destroyed since.
+        term = terms.most_common(1)[0][0]
+        one = next(one for one in members if one.durable.term_at(last) == term)
+        known = self.committed(commit.stream)
+        for batch in one.durable.batches_between(commit.llsn_begin, min(last, known) + 1):
+            self._compare(commit.stream, one, batch, min(last, known))
+        if last > known:
+            self._extend(commit.stream, one.node, one.durable, commit.term, last)
+            for other in others:
+                self._check_later_leader(commit.stream, commit.term, other)
 
     def look(self, stream: StreamId, one: Holder, others: Iterable[Holder]) -> bool:
         """Check a replica that something was done with; ``others`` are all of its stream.
@@ -158,7 +178,7 @@ class StreamSafety:
         for batch in one.seen.batches_between(before + 1, min(index, known) + 1):
             self._compare(stream, one, batch, min(index, known))
         if index > known:
-            self._extend(stream, one, replica, index, others)
+            self._commit(stream, one, replica, index, others)
 
     def _compare(self, stream: StreamId, one: Holder, batch: Batch, end: int) -> None:
         for llsn in range(batch.llsn_begin, min(batch.llsn_end, end + 1)):
@@ -169,7 +189,7 @@ class StreamSafety:
                     f" {self._committed[stream][llsn - 1]} is committed at {llsn}",
                 )
 
-    def _extend(
+    def _commit(
         self,
         stream: StreamId,
         one: Holder,
@@ -177,24 +197,29 @@ class StreamSafety:
         index: Llsn,
         others: Iterable[Holder],
     ) -> None:
-        committed = self._committed.setdefault(stream, [])
         if replica.role is not Role.LEADER:
             raise Violation(
                 NAME,
                 f"node {one.node} commits {index} in stream {stream}, no leader got beyond"
-                f" {len(committed)}",
+                f" {self.committed(stream)}, and no cut",
             )
-        for batch in one.seen.batches_between(len(committed) + 1, index + 1):
-            self._check_once(stream, batch)
-            committed += [batch] * (min(batch.llsn_end, index + 1) - len(committed) - 1)
-        terms = self._terms.setdefault(stream, [])
-        terms += [replica.term] * (len(committed) - len(terms))
-        if len(committed) != index:
-            raise Violation(NAME, f"node {one.node} commits {index}, which it does not have")
+        self._extend(stream, one.node, one.seen, replica.term, index)
         holders = {other.node: other for other in others}
         self._check_durable(stream, replica, holders)
         for other in holders.values():
-            self._check_later_leader(stream, replica, other)
+            self._check_later_leader(stream, replica.term, other)
+
+    def _extend(
+        self, stream: StreamId, node: NodeId, image: StreamImage, term: Term, index: int
+    ) -> None:
+        committed = self._committed.setdefault(stream, [])
+        for batch in image.batches_between(len(committed) + 1, index + 1):
+            self._check_once(stream, batch)
+            committed += [batch] * (min(batch.llsn_end, index + 1) - len(committed) - 1)
+        terms = self._terms.setdefault(stream, [])
+        terms += [term] * (len(committed) - len(terms))
+        if len(committed) != index:
+            raise Violation(NAME, f"node {node} commits {index}, which it does not have")
 
     def _check_durable(
         self, stream: StreamId, replica: Watched, holders: dict[NodeId, Holder]
@@ -216,17 +241,17 @@ class StreamSafety:
                 f" {ensemble} only {having} have it on their disks",
             )
 
-    def _check_later_leader(self, stream: StreamId, replica: Watched, other: Holder) -> None:
-        """Who leads a later term already must have what an old leader finds out to be committed."""
+    def _check_later_leader(self, stream: StreamId, term: Term, other: Holder) -> None:
+        """Who leads a later term already must have what is found out to be committed in this."""
         index, last = self.committed(stream), self._committed[stream][-1]
         leader = other.replica
-        if leader is None or leader.role is not Role.LEADER or leader.reign <= replica.term:
+        if leader is None or leader.role is not Role.LEADER or leader.reign <= term:
             return
         if not other.seen.holds(index, last.term):
             raise Violation(
                 NAME,
                 f"node {other.node} leads term {leader.term} of stream {stream} without {last}"
-                f" that is committed in term {replica.term}",
+                f" that is committed in term {term}",
             )
 
     def _check_once(self, stream: StreamId, batch: Batch) -> None:

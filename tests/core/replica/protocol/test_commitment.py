@@ -20,6 +20,7 @@ NODE_1, NODE_2, NODE_3 = nodes(1, 2, 3)
 def test_an_entry_is_committed_when_a_majority_has_it_durable() -> None:
     group = Group(1, 2, 3, 4, 5)
     group.elect(1, 2, 3, 4, 5)
+    group.deliver()
     llsn = group.append(1, b"x")
     group.deliver(of(AddEntriesRequest))
     first, second, *_ = group.take_messages(of(AddEntriesResponse))
@@ -173,6 +174,7 @@ def test_the_commit_index_reaches_followers_without_new_writes() -> None:
     group.elect(1, 2, 3)
     llsn = group.append(1, b"x")
     group.deliver()
+    group.pass_time(1)
     assert [group[number].commit_index for number in (1, 2, 3)] == [llsn] * 3
 
 
@@ -220,6 +222,7 @@ def test_a_followers_commit_index_never_goes_back() -> None:
     group.elect(1, 2, 3)
     group.append(1, b"x", b"y")
     group.deliver()
+    group.pass_time(1)
     assert group[2].commit_index == 2
     group.step(
         AddEntriesRequest(NODE_1, NODE_2, STREAM, Term(2), Term(2), entry(2, 1), (), Llsn(0))
@@ -231,7 +234,7 @@ def test_a_new_leaders_commit_index_does_not_begin_below_what_it_knew() -> None:
     group = Group(1, 2, 3)
     group.elect(1, 2, 3)
     group.append(1, b"x", b"y")
-    group.deliver()
+    group.pass_time(2)
     group.elect(2, 3)
     assert group[2].commit_index >= 2
 

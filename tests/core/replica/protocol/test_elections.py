@@ -66,6 +66,7 @@ def test_a_fence_is_answered_when_the_entries_before_it_are_durable() -> None:
 def test_a_fenced_term_survives_a_crash_so_that_the_old_leader_stays_refused() -> None:
     group = Group(1, 2, 3)
     term = group.elect(1, 2)
+    group.deliver()
     group.fence(2, term + 1)
     group.restart(2)
     group.append(1, b"x")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from tests.core.replica.protocol.harness import STREAM, Group, nodes, of
 from tidelog.core.order.commands import Report
 from tidelog.core.replica.commit_context import NONE
-from tidelog.core.replica.messages import AddEntriesRequest, CutsRequest, CutsResponse, Role
+from tidelog.core.replica.messages import (
+    AddEntriesRequest,
+    AddEntriesResponse,
+    CutsRequest,
+    CutsResponse,
+    Role,
+)
+from tidelog.core.replica.options import ReplicaOptions
 from tidelog.types import Llsn, Version
 
 NODE_1, NODE_2, NODE_3 = nodes(1, 2, 3)
@@ -136,19 +143,110 @@ def test_a_cut_is_stored_in_one_write_with_its_glsns() -> None:
     assert group.members[1].ordered == 3
 
 
-def test_a_cut_is_applied_up_to_the_commit_index_only() -> None:
-    """A follower may hear of the cut before it hears that its entries are committed."""
+def test_a_cut_tells_a_follower_that_its_entries_are_committed() -> None:
+    group = a_group(b"x")
+    assert group[2].commit_index == 0, "its leader has not told it"
+    group.report()
+    assert group.cut()
+    group.tell_cuts(2)
+    assert group[2].commit_index == 1
+    assert group[2].context.llsn_end == 2
+
+
+def test_a_cut_tells_a_leader_that_its_entries_are_committed() -> None:
+    """The answers of its followers are lost, but they have reported."""
     group = Group(1, 2, 3)
     group.elect(1, 2, 3)
     group.append(1, b"x")
     group.deliver(of(AddEntriesRequest))
+    group.drop()
+    assert group.members[1].propagated <= 1
     group.report()
     assert group.cut()
-    group.tell_cuts(2)
-    assert group[2].context == NONE
+    group.tell_cuts(1)
+    assert group.members[1].propagated == 2
+    assert group.members[1].ordered == 2
+
+
+def test_a_cut_that_comes_before_its_entries_waits_for_them() -> None:
+    group = a_group(b"x")
+    group.isolate(3)
+    group.append(1, b"y")
     group.deliver()
-    group.pass_time(5)
-    assert group[2].context.llsn_end == 2
+    group.report()
+    group.cut()
+    group.tell_cuts(3)
+    assert group[3].context == NONE
+    assert group[3].commit_index == 1, "what it has of the cut stays for ever"
+    group.heal()
+    group.pass_time(10)
+    assert group[3].context.llsn_end == 3
+
+
+def test_a_cut_of_a_later_term_proves_nothing_to_who_follows_an_older_leader() -> None:
+    """Nodes 1 and 2 are cut off, with an entry where the new leader's quorum has another one."""
+    group = Group(1, 2, 3, 4, 5)
+    group.elect(1, 2, 3, 4, 5)
+    group.deliver()
+    group.isolate(3, 4, 5)
+    group.append(1, b"stale")
+    group.deliver()
+    group.elect(3, 4, 5)
+    group.append(3, b"x")
+    group.order_all()
+    assert group.row.llsn_end == 2
+    group.tell_cuts(1, 2)
+    assert group[1].context == group[2].context == NONE
+    group.fence(2, 3)
+    group.tell_cuts(2)
+    assert group[2].context == NONE, "it is in the cut's term, but nobody has compared its log"
+    group.heal()
+    group.add_follower(3, 2)
+    group.fence(1, 3)
+    group.add_follower(3, 1)
+    group.order_all()
+    assert group.data(1) == group.data(2) == [b"x"]
+    assert group.image(1).glsns() == group.image(2).glsns() == {1: 1}
+
+
+def test_a_cut_of_an_earlier_term_is_applied_by_who_follows_a_later_leader() -> None:
+    group = a_group(b"x")
+    group.report()
+    assert group.cut()
+    group.elect(2, 3)
+    group.deliver()
+    group.tell_cuts(3)
+    assert group[3].context.llsn_end == 2
+
+
+def test_an_ordered_append_takes_one_message_to_each_follower_and_one_back() -> None:
+    group = a_group(b"x")
+    group.order_all()
+    group.append(1, b"y")
+    requests = group.take_messages(of(AddEntriesRequest))
+    assert [each.target for each in requests] == [NODE_2, NODE_3]
+    for request in requests:
+        group.step(request)
+    answers = group.take_messages(of(AddEntriesResponse))
+    assert [each.source for each in answers] == [NODE_2, NODE_3]
+    for answer in answers:
+        group.step(answer)
+    group.report()
+    group.cut()
+    group.tell_cuts()
+    assert [group[number].context.llsn_end for number in (1, 2, 3)] == [3, 3, 3]
+    assert not group.take_messages()
+
+
+def test_a_quiet_follower_is_told_the_commit_index_once_and_by_the_next_tick() -> None:
+    group = Group(1, 2, 3, options=ReplicaOptions(heartbeat_ticks=100, resend_ticks=100))
+    group.elect(1, 2, 3)
+    group.append(1, b"x")
+    group.deliver()
+    group.tick()
+    assert len(group.take_messages(of(AddEntriesRequest, target=2))) == 1
+    group.tick(times=10)
+    assert not group.take_messages(of(AddEntriesRequest, target=2))
 
 
 def test_a_cut_of_a_later_term_is_not_applied_to_entries_of_an_earlier_one() -> None:
@@ -175,6 +273,7 @@ def test_a_cut_of_a_later_term_is_not_applied_to_entries_of_an_earlier_one() -> 
 
 def test_a_cut_is_applied_by_a_fenced_replica_that_knows_it_committed() -> None:
     group = a_group(b"x")
+    group.pass_time(1)
     group.report()
     group.cut()
     group.fence(2, 3)
@@ -307,7 +406,7 @@ def test_a_replica_that_is_behind_gets_glsns_and_context_from_its_leader() -> No
 def test_a_repeated_answer_with_cuts_changes_nothing() -> None:
     group = a_replica_whose_history_is_gone()
     group.tick()
-    group.deliver(of(CutsRequest))
+    group.deliver(of(CutsRequest, AddEntriesRequest))
     answers = group.take_messages(of(CutsResponse))
     assert answers
     for _ in range(2):

@@ -21,7 +21,7 @@ from tidelog.core.replica.messages import (
     Role,
 )
 from tidelog.core.replica.options import CursorKind
-from tidelog.types import Llsn, Term
+from tidelog.types import Llsn, NodeId, Term
 
 NODE_1, NODE_2, NODE_3, NODE_4 = nodes(1, 2, 3, 4)
 SWAP, EXPAND, CONTRACT = ChangeKind.SWAP, ChangeKind.EXPAND, ChangeKind.CONTRACT
@@ -305,6 +305,33 @@ def test_a_contraction_waits_for_what_an_older_reign_may_have_committed() -> Non
     group.add_follower(4, 2)
     group.pass_time(30)
     assert group.answer(request, CommitResponse).is_done
+
+
+def test_a_contraction_waits_for_what_was_ordered_because_the_leaving_node_has_it() -> None:
+    """The leader hears neither the answers of 4 and 5 nor of the cut that their reports made.
+
+    Without both, {1, 2, 3} would be left, and {2, 3} could elect: node 4 has shown x by then.
+    """
+    group = a_group(ensemble=(1, 2, 3, 4, 5))
+    group.isolate(2, 3)
+    group.append(1, b"x")
+    group.deliver(of(AddEntriesRequest))
+    group.drop()
+    group.report(1, 4, 5)
+    assert group.cut()
+    group.tell_cuts(4)
+    assert group[4].context.llsn_end == 2
+    assert group[1].commit_index == 0
+    group.heal()
+    group.isolate(4, 5)
+    prepared = group.prepare(CONTRACT, old=5)
+    for number in (2, 3):
+        group.step(AddEntriesResponse(NodeId(number), NODE_1, STREAM, prepared.term, Llsn(0)))
+    request = group.commit_request(CONTRACT, NO_ENTRY, old=5)
+    assert not group.answer(request, CommitResponse).is_done
+    group.pass_time(30)
+    assert group.answer(request, CommitResponse).is_done
+    assert group.data(2) == group.data(3) == [b"x"]
 
 
 def test_a_contraction_waits_until_a_quorum_of_the_rest_was_heard_of_since_it_began() -> None:

@@ -295,7 +295,7 @@ def test_stale_entries_are_not_reported_behind_matched_ones() -> None:
     group = Group(1, 2, 3)
     group.elect(1, 2, 3)
     group.append(1, b"x")
-    group.deliver()
+    group.pass_time(2)
     group.append(1, b"stale")
     group.drop()
     group.elect(2, 3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from tests.core.replica.protocol.harness import of
 from tests.core.replica.small_scope.trouble import NEVER, Trouble, TroubledGroup
 
 REPAIR_TICKS: Final = 16
@@ -84,6 +85,7 @@ def _write_alone(group: TroubledGroup) -> None:
     """The leader writes, nobody hears it, and another one is elected."""
     group.isolate(1)
     group.append(1, b"foreign", b"foreign too")
+    group.drop(of(source=1))
     group.crash(1)
     group.heal()
     group.run_until_steady()

@@ -10,7 +10,7 @@ from tests.core.replica.small_scope.trouble import Fault, Trouble
 MESSAGES_MIN = {
     Repair.LOST_LOG: 4,
     Repair.TRIMMED: 6,
-    Repair.FOREIGN: 5,
+    Repair.FOREIGN: 6,
     Repair.BEHIND: 2,
 }
 """A repair has at least so many messages; without trouble that is all."""

@@ -42,11 +42,13 @@ def batch(
     return Batch(Term(term), Llsn(begin), count, data, ProducerId(producer), sequence, is_control)
 
 
-def cut(version: int, llsn: int, length: int, *, glsn: int | None = None) -> VersionedCommit:
+def cut(
+    version: int, llsn: int, length: int, *, glsn: int | None = None, term: int = 0
+) -> VersionedCommit:
     """A cut of a topic with one stream, where GLSNs are LLSNs unless told otherwise."""
     begin = llsn if glsn is None else glsn
     mark = Glsn(begin + length - 1)
-    part = StreamCommit(TopicId(1), STREAM, mark, Glsn(begin), Llsn(llsn), length)
+    part = StreamCommit(TopicId(1), STREAM, mark, Glsn(begin), Llsn(llsn), length, Term(term))
     return VersionedCommit(Version(version), part)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.replica.unit.alone import ME, OPERATOR, STREAM, Alone
+from tests.core.replica.unit.alone import ME, OPERATOR, STREAM, Alone, cut
 from tidelog.core.replica.entries import NO_ENTRY
 from tidelog.core.replica.messages import (
     AddEntriesResponse,
@@ -15,7 +15,7 @@ from tidelog.core.replica.messages import (
 from tidelog.core.replica.options import Ignored, ReplicaOptions
 from tidelog.core.replica.replica import Appended
 from tidelog.errors import BadOption, Busy
-from tidelog.types import Llsn, NodeId, ProducerId, Term
+from tidelog.types import Llsn, NodeId, ProducerId, Term, Version
 
 FOLLOWER = NodeId(2)
 
@@ -40,6 +40,13 @@ def crowded() -> Alone:
     alone.replica.append(b"x" * 1_000, 1, producer=ProducerId(7), sequence=1)
     alone.carry_out()
     return alone
+
+
+def test_a_leader_takes_more_when_a_cut_tells_that_a_quorum_has_all() -> None:
+    alone = crowded()
+    alone.replica.commit((cut(1, 1, 1, term=1),), Version(1))
+    alone.carry_out()
+    assert isinstance(alone.replica.append(b"y", 1), Appended)
 
 
 def test_a_leader_without_a_quorum_takes_only_so_much() -> None:

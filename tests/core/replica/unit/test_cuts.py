@@ -66,6 +66,30 @@ def test_cuts_wait_for_the_commit_index_and_go_into_one_write() -> None:
     assert [output.ordered for output in alone.outputs if output.ordered] == [5]
 
 
+def test_a_cut_whose_term_is_not_told_waits_for_the_commit_index() -> None:
+    alone = a_follower(2, commit=0)
+    tell(alone, cut(1, 1, 2))
+    assert (end_of(alone), alone.replica.commit_index) == (1, 0)
+
+
+@pytest.mark.parametrize(("term", "end"), [(1, 3), (2, 3), (3, 1)])
+def test_a_cut_of_no_later_term_needs_no_commit_index(term: int, end: int) -> None:
+    alone = a_follower(2, commit=0)
+    tell(alone, cut(1, 1, 2, term=term))
+    assert end_of(alone) == end
+
+
+def test_a_fenced_replica_takes_no_cut_for_a_proof() -> None:
+    alone = a_follower(2, commit=0)
+    alone.fence(3)
+    tell(alone, cut(1, 1, 2, term=3))
+    assert end_of(alone) == 1
+    alone.add_entries(3, entry(2, 1))
+    assert (end_of(alone), alone.replica.commit_index) == (1, 1), "so much was compared"
+    alone.add_entries(3, entry(2, 2))
+    assert end_of(alone) == 3
+
+
 def test_a_cut_is_applied_only_up_to_what_is_durable() -> None:
     alone = a_follower(1, commit=1)
     alone.disk.holds_back = True
