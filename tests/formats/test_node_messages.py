@@ -17,7 +17,6 @@ from tidelog.core.session.node_messages import (
     ChannelDispose,
     LaneOpen,
     NodeAnswer,
-    NodeGroupCommit,
     NodeGroupCommitted,
     NodeRequest,
     NodeSessionBegin,
@@ -34,9 +33,9 @@ from tidelog.limits import NODE_ANSWER_MESSAGES_MAX
 
 REQUESTS: tuple[NodeRequest, ...] = (
     NodeSessionBegin(1, "a cluster", 2, 1, 4),
-    NodeGroupCommit(7, 100),
     LaneOpen(2, "a secret", 3),
     Carry(70, 7, b"message"),
+    Carry(70, 7, b"message", 100),
     ChannelDispose(70),
 )
 ANSWERS: tuple[NodeAnswer, ...] = (
@@ -61,9 +60,9 @@ def test_a_message_comes_back_as_it_was() -> None:
 def test_a_message_has_always_the_same_bytes() -> None:
     golden = {
         REQUESTS[0]: "964001a9" + b"a cluster".hex() + "020104",
-        REQUESTS[1]: "93410764",
-        REQUESTS[2]: "944802a8" + b"a secret".hex() + "03",
-        REQUESTS[3]: "94494607c407" + b"message".hex(),
+        REQUESTS[1]: "944802a8" + b"a secret".hex() + "03",
+        REQUESTS[2]: "95494607c407" + b"message".hex() + "00",
+        REQUESTS[3]: "95494607c407" + b"message".hex() + "64",
         REQUESTS[4]: "924a46",
         ANSWERS[0]: "9250a8" + b"a secret".hex(),
         ANSWERS[1]: "9351079292" + "46c407" + b"durable".hex() + "9247c400",
@@ -82,7 +81,7 @@ def test_a_request_is_no_answer_and_an_answer_no_request() -> None:
 
 
 def test_what_a_carry_has_besides_its_message_is_bounded() -> None:
-    largest = Carry((1 << 63) - 1, (1 << 63) - 1, bytes(1 << 20))
+    largest = Carry((1 << 63) - 1, (1 << 63) - 1, bytes(1 << 20), (1 << 63) - 1)
     assert len(encode_node_message(largest)) - (1 << 20) <= CARRY_OVERHEAD_BYTES
 
 

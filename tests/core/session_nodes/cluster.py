@@ -26,11 +26,11 @@ from tidelog.core.replica.messages import (
     Role,
 )
 from tidelog.core.replica.options import ReplicaOptions
+from tidelog.core.session.messages import Error
 from tidelog.core.session.node_leader import NodeLeader
 from tidelog.core.session.node_messages import (
     NO_EPOCH,
     Carry,
-    NodeGroupCommit,
     NodeGroupCommitted,
 )
 from tidelog.core.session.node_output import (
@@ -74,6 +74,8 @@ class Cluster:
         self.connections: list[Connection] = []
         self.sent: Counter[str] = Counter()
         """Requests that were sent, by their names."""
+        self.answered: Counter[str] = Counter()
+        """Answers that were given, by their names."""
         self.commits: Counter[tuple[int, int]] = Counter()
         """Group commits that were sent, from which node to which."""
         self.terms = dict.fromkeys(self.streams, 0)
@@ -81,8 +83,10 @@ class Cluster:
         self._numbers = 0
         self._sessions: dict[tuple[int, int], int] = {}
         """The session that a node has, or is about to have, with another that it leads."""
-        self._carried: dict[int, list[int]] = defaultdict(list)
-        """The epochs of all messages that each session took."""
+        self._carried: Counter[int] = Counter()
+        """How many messages of epochs each session took."""
+        self._closed: dict[int, list[int]] = defaultdict(list)
+        """How many that were when each of its epochs was closed."""
         self._delivered: dict[int, list[tuple[int, int]]] = defaultdict(list)
         """Epoch and last write of all that came through a session."""
         for node in self.nodes:
@@ -94,6 +98,7 @@ class Cluster:
         peers = [peer for peer in self.nodes if peer != node]
         host = Host(node, peers, self.disks[node], self.witnesses, self.options)
         host.carried = partial(self._note_carried, node)
+        host.closed = partial(self._note_closed, node)
         self.hosts[node] = host
         self.collect(node)
 
@@ -149,7 +154,7 @@ class Cluster:
                 self.connections.append(new)
             case Ask(number, request, attachment):
                 self.sent[type(request).__name__] += 1
-                if isinstance(request, NodeGroupCommit):
+                if isinstance(request, Carry) and request.commit:
                     self.commits[host.node, peer] += 1
                 connection = self._made_by(host.node, peer, number)
                 connection.ask((encode_node_message(request), b"".join(attachment)))
@@ -168,6 +173,7 @@ class Cluster:
         match output:
             case Reply(number, answer):
                 connection = self._numbered(number)
+                self.answered[type(answer).__name__] += 1
                 if isinstance(answer, NodeGroupCommitted):
                     self._check_commit(host, connection.session, answer.epoch)
                 connection.answer((encode_node_message(answer), b""))
@@ -181,14 +187,19 @@ class Cluster:
 
     # -- behind both sides -------------------------------------------------------------------
 
-    def _note_carried(self, node: int, peer: int, epoch: int) -> None:
-        self._carried[self._sessions[node, peer]].append(epoch)
+    def _note_carried(self, node: int, peer: int) -> None:
+        self._carried[self._sessions[node, peer]] += 1
+
+    def _note_closed(self, node: int, peer: int) -> None:
+        session = self._sessions[node, peer]
+        self._closed[session].append(self._carried[session])
 
     def _check_commit(self, host: Host, session: int, epoch: int) -> None:
-        """A group commit is answered: all of it must have come, and be on the disk."""
-        carried = [one for one in self._carried[session] if one <= epoch]
+        """A group commit is answered: all up to it must have come, and be on the disk."""
+        assert epoch <= len(self._closed[session]), f"epoch {epoch} was not closed"
+        carried = self._closed[session][epoch - 1]
         came = [one for one in self._delivered[session] if one[0] <= epoch]
-        assert len(came) == len(carried), f"{len(came)} of {len(carried)} messages have come"
+        assert len(came) == carried, f"{len(came)} of {carried} messages have come"
         last = max((write for _, write in came), default=0)
         assert last <= host.durable, f"write {last} is not durable, {host.durable} is"
 
@@ -218,8 +229,7 @@ class Cluster:
             case "request":
                 self._receive(connection)
             case "answer":
-                answer = decode_node_answer(connection.answers.popleft()[0])
-                self._leader(connection).answered(connection.asker, answer)
+                self._hear_answer(connection)
             case "source":
                 connection.source_gone = True
                 self._leader(connection).lost(connection.asker)
@@ -239,6 +249,13 @@ class Cluster:
         connection.is_made = True
         self.hosts[connection.target].follower.connected(connection.number)
         self._leader(connection).connected(connection.asker)
+
+    def _hear_answer(self, connection: Connection) -> None:
+        answer = decode_node_answer(connection.answers.popleft()[0])
+        leader = self._leader(connection)
+        lost = leader.counters.lost
+        leader.answered(connection.asker, answer)
+        assert isinstance(answer, Error) or leader.counters.lost == lost, f"{answer} does not fit"
 
     def _receive(self, connection: Connection) -> None:
         host, session = self.hosts[connection.target], connection.session

@@ -16,7 +16,6 @@ from tidelog.core.replica.output import Output
 from tidelog.core.replica.replica import Appended, Replica
 from tidelog.core.session.node_follower import NodeFollower
 from tidelog.core.session.node_leader import NodeLeader
-from tidelog.core.session.node_messages import NO_EPOCH
 from tidelog.core.session.node_output import Deliver, Heard, NodeOptions
 from tidelog.errors import BadFrame, CorruptData
 from tidelog.formats.replica_messages import (
@@ -58,8 +57,6 @@ class Host:
             )
             for peer in peers
         }
-        self.epoch = 1
-        """The host's next group commit."""
         self.begun = 0
         """The number of the last write that was begun, over all streams."""
         self.durable = 0
@@ -67,8 +64,10 @@ class Host:
         """The streams of the writes that are not durable, in their order."""
         self._looks = 0
         self.to_operator: list[Message] = []
-        self.carried: Callable[[int, int], None] = lambda peer, epoch: None
-        """Told of every message of an epoch that a session took."""
+        self.carried: Callable[[int], None] = lambda peer: None
+        """Told of every message of an epoch that the session with a peer took."""
+        self.closed: Callable[[int], None] = lambda peer: None
+        """Told when such a session closes an epoch."""
 
     # -- what comes in -----------------------------------------------------------------------
 
@@ -160,14 +159,17 @@ class Host:
         )
         if is_said:
             return
-        epoch = self.epoch if awaits_disk(message) else NO_EPOCH
-        leader = self.leaders[message.target]
-        is_taken = leader.carry(message.stream, payload.message, payload.attachment, epoch=epoch)
-        if is_taken and epoch != NO_EPOCH:
-            self.carried(message.target, epoch)
+        in_epoch = awaits_disk(message)
+        is_taken = self.leaders[message.target].carry(
+            message.stream, payload.message, payload.attachment, in_epoch=in_epoch
+        )
+        if is_taken and in_epoch:
+            self.carried(message.target)
 
     def end_turn(self) -> None:
         """One group commit for all that was carried in this turn."""
-        for leader in self.leaders.values():
-            leader.commit(self.epoch)
-        self.epoch += 1
+        for peer, leader in self.leaders.items():
+            before = leader.counters.group_commits
+            leader.commit()
+            if leader.counters.group_commits > before:
+                self.closed(peer)

@@ -15,6 +15,7 @@ from tests.core.session_nodes.walks import NodeWalk
 from tests.formats import test_replica_messages as replica_messages
 from tests.mutation.left_out import Change, replaced
 from tidelog.core.session.messages import Ack
+from tidelog.core.session.node_answers import NodeAnswers, Owed
 from tidelog.core.session.node_epochs import NodeEpochs
 from tidelog.core.session.node_follower import NodeFollower
 from tidelog.core.session.node_lane import NodeLane, Waiting
@@ -22,11 +23,10 @@ from tidelog.core.session.node_leader import NodeLeader
 from tidelog.core.session.node_messages import (
     NO_EPOCH,
     Carry,
+    NodeAnswer,
     NodeErrorCode,
-    NodeGroupCommit,
     NodeGroupCommitted,
 )
-from tidelog.core.session.node_output import CONTROL
 from tidelog.core.session.node_room import NOTHING, NodeRoom
 from tidelog.core.session.node_session import Carried, NodeLink, NodeSession
 from tidelog.formats import replica_messages as formats
@@ -72,10 +72,20 @@ def forget_but_the_epochs(original: Callable[[NodeLeader], None]) -> Callable[[N
     """Counts and epochs of a dead session go on in the next one."""
 
     def forget(self: NodeLeader) -> None:
-        if not hasattr(self, "_counted"):
+        if not hasattr(self, "_epoch"):
             original(self)
 
     return forget
+
+
+def go_on_with_the_epoch(original: Callable[[NodeLeader], None]) -> Callable[[NodeLeader], None]:
+    """What was counted by a group commit is counted by the next one, too."""
+
+    def begin_epoch(self: NodeLeader) -> None:
+        if not hasattr(self, "_last"):
+            original(self)
+
+    return begin_epoch
 
 
 def drop_beyond_window(original: Callable[..., None]) -> Callable[..., None]:
@@ -108,22 +118,34 @@ def take_any_ticket(self: NodeSession, ticket: int) -> Carried | None:
     return self._tickets.pop(next(iter(self._tickets), ticket), None)
 
 
-def count_when_asked(original: Callable[[NodeLeader], None]) -> Callable[[NodeLeader], None]:
-    """A group commit that had to wait counts what was carried meanwhile."""
+def release_one(original: Callable[..., None]) -> Callable[..., None]:
+    """A group commit that was answered makes room for the message alone that asked for it."""
 
-    def ask_commit(self: NodeLeader) -> None:
-        if self._due is not None:
-            self._due = NodeGroupCommit(self._due.epoch, self._counted)
-        original(self)
+    def commit(self: Waiting, count: int, size: int) -> None:
+        original(self, count, size)
+        self.count, self.bytes = 1, size // count
 
-    return ask_commit
+    return commit
+
+
+def answer_at_once(original: Callable[..., None]) -> Callable[..., Any]:
+    def settle(self: NodeAnswers, owed: Owed, answer: NodeAnswer) -> list[NodeAnswer]:
+        self._owed.remove(owed)
+        return [answer]
+
+    return settle
+
+
+def first_to_come(self: NodeEpochs) -> int:
+    """Group commits are answered as they come."""
+    return next((epoch for epoch, one in self._epochs.items() if one.owed is not None), 0)
 
 
 def acknowledge_at_once(original: Callable[..., None]) -> Callable[..., None]:
     """A message is delivered in the eyes of its group commit as soon as it has come."""
 
-    def take(self: NodeSession, link: NodeLink, carry: Carry, size: int, ticket: int) -> None:
-        original(self, link, carry, size, ticket)
+    def take(self: NodeSession, link: NodeLink, carry: Carry, *args: Any) -> None:
+        original(self, link, carry, *args)
         if carry.epoch != NO_EPOCH:
             self.epochs.delivered(carry.epoch, 0)
 
@@ -131,13 +153,11 @@ def acknowledge_at_once(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def commit_each_message(original: Callable[..., bool]) -> Callable[..., bool]:
-    """The leader keeps its epochs to itself, and commits message by message."""
+    """The leader closes an epoch with each message."""
 
-    def carry(self: NodeLeader, channel: int, *args: Any, epoch: int = NO_EPOCH) -> bool:
-        is_taken = original(self, channel, *args, epoch=epoch)
-        if is_taken and epoch != NO_EPOCH:
-            commit = NodeGroupCommit(epoch, self._counted)
-            self._lanes[CONTROL].put(Waiting(commit))
+    def carry(self: NodeLeader, channel: int, *args: Any, in_epoch: bool = False) -> bool:
+        is_taken = original(self, channel, *args, in_epoch=in_epoch)
+        self.commit()
         return is_taken
 
     return carry
@@ -188,8 +208,23 @@ MUTANTS: Final = (
     ),
     NodeMutant(
         "messages are taken after the group commit of their epoch",
-        instead(NodeEpochs, "is_exceeded", no),
-        follower.test_a_message_that_no_group_commit_speaks_of_ends_the_session,
+        instead(NodeEpochs, "is_complete", no),
+        follower.test_a_message_that_its_group_commit_does_not_count_ends_the_session,
+    ),
+    NodeMutant(
+        "group commits are answered in the order in which they come",
+        instead(NodeEpochs, "_next", first_to_come),
+        follower.test_group_commits_are_answered_in_the_order_of_their_epochs,
+    ),
+    NodeMutant(
+        "by chance: group commits are answered in the order in which they come",
+        instead(NodeEpochs, "_next", first_to_come),
+        walks,
+    ),
+    NodeMutant(
+        "an answer overtakes those of earlier requests",
+        replaced(NodeAnswers, "settle", answer_at_once),
+        follower.test_answers_of_a_connection_come_in_the_order_of_its_requests,
     ),
     # Sessions.
     NodeMutant(
@@ -239,14 +274,14 @@ MUTANTS: Final = (
     NodeMutant(
         "an answer to something else is taken",
         replaced(NodeLeader, "_fits", take_all_the_same),
-        partial(leader.test_an_answer_that_does_not_fit_ends_the_session, CONTROL, Ack()),
+        partial(leader.test_an_answer_that_does_not_fit_ends_the_session, 0, Ack()),
     ),
     NodeMutant(
         "an answer to another group commit is taken",
         replaced(NodeLeader, "_fits", take_all_the_same),
         partial(
             leader.test_an_answer_that_does_not_fit_ends_the_session,
-            CONTROL,
+            0,
             NodeGroupCommitted(2, ()),
         ),
     ),
@@ -277,9 +312,19 @@ MUTANTS: Final = (
         follower.test_what_was_said_is_said_once,
     ),
     NodeMutant(
-        "a group commit that had to wait counts what came meanwhile",
-        replaced(NodeLeader, "_ask_commit", count_when_asked),
-        leader.test_a_group_commit_that_had_to_wait_does_not_count_later_messages,
+        "messages are sent before their epoch is closed",
+        instead(NodeLane, "_is_closed", yes),
+        leader.test_nothing_of_an_epoch_leaves_before_the_turn_ends,
+    ),
+    NodeMutant(
+        "by chance: messages are sent before their epoch is closed",
+        instead(NodeLane, "_is_closed", yes),
+        walks,
+    ),
+    NodeMutant(
+        "an epoch goes on after its group commit",
+        replaced(NodeLeader, "_begin_epoch", go_on_with_the_epoch),
+        leader.test_a_message_is_counted_by_one_group_commit,
     ),
     NodeMutant(
         "each message has a group commit",
@@ -296,6 +341,21 @@ MUTANTS: Final = (
         "messages behind a gap are taken",
         instead(NodeRoom, "_has_gap", no),
         leader.test_nothing_behind_a_message_that_was_turned_away_is_taken_in_the_same_turn,
+    ),
+    NodeMutant(
+        "a leader asks for any number of group commits",
+        instead(NodeLeader, "_may_commit", yes),
+        leader.test_turns_whose_group_commits_have_to_wait_become_one_epoch,
+    ),
+    NodeMutant(
+        "a follower takes any number of group commits",
+        instead(NodeSession, "_check_ahead", nothing),
+        follower.test_more_group_commits_than_agreed_end_the_session,
+    ),
+    NodeMutant(
+        "an answer makes room for one message of its epoch alone",
+        replaced(Waiting, "commit", release_one),
+        leader.test_messages_of_epochs_take_room_until_their_group_commit,
     ),
     NodeMutant(
         "a leader takes without bound",

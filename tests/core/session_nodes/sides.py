@@ -15,7 +15,6 @@ from tidelog.core.session.node_messages import (
     LaneOpen,
     NodeAnswer,
     NodeErrorCode,
-    NodeGroupCommit,
     NodeGroupCommitted,
     NodeRequest,
     NodeSessionBegin,
@@ -107,9 +106,15 @@ class FollowerSide:
         return tuple(connections)
 
     def carry(
-        self, lane: int, channel: int, epoch: int = NO_EPOCH, attachment: bytes = b""
+        self,
+        lane: int,
+        channel: int,
+        epoch: int = NO_EPOCH,
+        attachment: bytes = b"",
+        *,
+        commit: int = 0,
     ) -> None:
-        self.ask(lane, Carry(channel, epoch, b"message"), attachment)
+        self.ask(lane, Carry(channel, epoch, b"message", commit), attachment)
 
     def deliver(self, sequence: int = 0) -> None:
         """Tell that everything was delivered, and written up to a number."""
@@ -118,16 +123,13 @@ class FollowerSide:
         self.delivered.clear()
         self.collect()
 
-    def commit(self, control: int, epoch: int, carries: int) -> None:
-        self.ask(control, NodeGroupCommit(epoch, carries))
-
     def sync(self, sequence: int) -> None:
         self.core.durable(sequence)
         self.collect()
 
-    def committed(self, control: int) -> list[int]:
-        """The epochs of the group commits that were answered."""
-        answers = self.answers[control]
+    def committed(self, connection: int) -> list[int]:
+        """The epochs of the group commits that were answered on a connection."""
+        answers = self.answers[connection]
         return [answer.epoch for answer in answers if isinstance(answer, NodeGroupCommitted)]
 
 
@@ -178,17 +180,17 @@ class LeaderSide:
         for requests in self.asked.values():
             requests.clear()
 
-    def carry(self, channel: int, epoch: int = NO_EPOCH, size: int = 1) -> bool:
-        is_taken = self.core.carry(channel, b"m" * size, epoch=epoch)
+    def carry(self, channel: int, *, in_epoch: bool = False, size: int = 1) -> bool:
+        is_taken = self.core.carry(channel, b"m" * size, in_epoch=in_epoch)
         self.collect()
         return is_taken
 
-    def commit(self, epoch: int) -> None:
-        self.core.commit(epoch)
+    def commit(self) -> None:
+        self.core.commit()
         self.collect()
 
-    def committed(self, epoch: int, *said: Said) -> None:
-        self.answer(CONTROL, NodeGroupCommitted(epoch, said))
+    def committed(self, lane: int, epoch: int, *said: Said) -> None:
+        self.answer(lane, NodeGroupCommitted(epoch, said))
 
     def acknowledge(self, lane: int, count: int) -> None:
         for _ in range(count):
@@ -207,5 +209,8 @@ class LeaderSide:
         """The channels of the messages that were sent on a lane, in order."""
         return [one.channel for one in self.asked[lane] if isinstance(one, Carry)]
 
-    def commits(self) -> list[NodeGroupCommit]:
-        return [one for one in self.asked[CONTROL] if isinstance(one, NodeGroupCommit)]
+    def commits(self) -> list[tuple[int, int, int]]:
+        """The group commits that were asked for: channel, epoch and count, in their order."""
+        carries = [one for asked in self.asked.values() for one in asked if isinstance(one, Carry)]
+        commits = [(one.epoch, one.channel, one.commit) for one in carries if one.commit]
+        return [(channel, epoch, count) for epoch, channel, count in sorted(commits)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.core.session_nodes.cluster import Cluster, Event
 from tests.core.session_nodes.wires import Connection
 from tidelog.core.replica.messages import Role
-from tidelog.core.session.node_messages import Carry, NodeGroupCommit
+from tidelog.core.session.node_messages import Carry
 from tidelog.core.session.node_output import NodeOptions
 from tidelog.formats.node_messages import decode_node_request
 
@@ -36,13 +36,18 @@ def converge(cluster: Cluster) -> None:
     raise AssertionError("the replicas do not become equal")
 
 
-def requests_of(cluster: Cluster, kind: type[Carry | NodeGroupCommit]) -> list[Connection]:
-    """The connections on which such a request is the next to arrive."""
+def carriers(cluster: Cluster, *, target: int, commit: bool) -> list[Connection]:
+    """The connections to a node on which messages are next, with or without a group commit."""
     return [
         one
         for one in cluster.connections
-        if one.has_request and isinstance(decode_node_request(one.requests[0][0]), kind)
+        if one.has_request and one.target == target and brings_commit(one) == commit
     ]
+
+
+def brings_commit(connection: Connection) -> bool:
+    requests = [decode_node_request(message) for message, _ in connection.requests]
+    return any(isinstance(one, Carry) and one.commit for one in requests)
 
 
 def propagated(cluster: Cluster, stream: int) -> int:
@@ -73,6 +78,18 @@ def test_a_turn_has_one_group_commit_for_each_follower_however_many_streams() ->
     assert all(propagated(cluster, stream) == 1 for stream in cluster.streams)
 
 
+def test_entries_of_one_stream_cost_each_follower_one_request_and_one_answer() -> None:
+    cluster = led_by_node_1(streams=1)
+    sent, answered = cluster.sent.copy(), cluster.answered.copy()
+    append_to_all(cluster)
+    assert cluster.sent - sent == {"Carry": 2}
+    for connection in carriers(cluster, target=2, commit=True):
+        cluster.happen(("request", connection))
+    cluster.sync(2)
+    assert cluster.answered - answered == {"NodeGroupCommitted": 1}
+    assert cluster.sent - sent == {"Carry": 2}
+
+
 def test_many_acknowledgements_come_with_one_answer() -> None:
     """The followers ask nothing in return: they never begin to speak."""
     cluster = led_by_node_1(streams=8)
@@ -95,14 +112,17 @@ def test_nothing_is_acknowledged_before_a_followers_disk_has_it() -> None:
     assert [propagated(cluster, stream) for stream in cluster.streams] == [1, 1, 1]
 
 
-def test_a_group_commit_that_overtakes_its_entries_waits_for_them() -> None:
+def test_a_group_commit_that_overtakes_entries_of_other_lanes_waits_for_them() -> None:
     cluster = led_by_node_1()
     append_to_all(cluster)
     cluster.sync()
     answered = cluster.hosts[2].follower.counters.group_commits
-    for connection in requests_of(cluster, NodeGroupCommit):
-        cluster.happen(("request", connection))
+    (overtaking,) = carriers(cluster, target=2, commit=True)
+    while overtaking.has_request:
+        cluster.happen(("request", overtaking))
+    cluster.sync(2)
     assert cluster.hosts[2].follower.counters.group_commits == answered
+    assert carriers(cluster, target=2, commit=False)
     cluster.rest()
     assert [propagated(cluster, stream) for stream in cluster.streams] == [1, 1, 1]
 
@@ -112,12 +132,29 @@ def test_a_group_commit_is_never_answered_for_entries_that_were_lost_with_a_conn
     append_to_all(cluster)
     cluster.sync()
     answered = cluster.hosts[2].follower.counters.group_commits
-    lost = next(one for one in requests_of(cluster, Carry) if one.target == 2)
+    (lost,) = carriers(cluster, target=2, commit=False)
+    (other,) = carriers(cluster, target=2, commit=True)
     lost.cut()
-    for connection in requests_of(cluster, NodeGroupCommit):
-        cluster.happen(("request", connection))
-    cluster.hosts[2].sync(0)
-    cluster.turn(2)
+    while other.has_request:
+        cluster.happen(("request", other))
+    cluster.sync(2)
+    assert cluster.hosts[2].follower.counters.group_commits == answered
+    converge(cluster)
+    assert cluster.hosts[1].leaders[2].counters.lost == 1
+
+
+def test_a_group_commit_that_is_lost_with_its_connection_is_answered_by_nobody() -> None:
+    """Its entries on the other lane come, and are durable: the session that counted is over."""
+    cluster = led_by_node_1()
+    append_to_all(cluster)
+    cluster.sync()
+    answered = cluster.hosts[2].follower.counters.group_commits
+    (other,) = carriers(cluster, target=2, commit=False)
+    (lost,) = carriers(cluster, target=2, commit=True)
+    lost.cut()
+    while other.has_request:
+        cluster.happen(("request", other))
+    cluster.sync(2)
     assert cluster.hosts[2].follower.counters.group_commits == answered
     converge(cluster)
     assert cluster.hosts[1].leaders[2].counters.lost == 1

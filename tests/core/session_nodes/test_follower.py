@@ -11,7 +11,6 @@ from tidelog.core.session.node_messages import (
     ChannelDispose,
     LaneOpen,
     NodeErrorCode,
-    NodeGroupCommit,
     NodeGroupCommitted,
     NodeRequest,
     NodeSessionBegun,
@@ -48,8 +47,8 @@ def test_a_session_begins_with_a_secret_that_opens_its_lanes() -> None:
         (begin(source=ORDER_NUMBER_END), NodeErrorCode.WRONG_NODE),
         (begin(lanes=0), NodeErrorCode.BAD_LANES),
         (begin(lanes=NODE_LANES_MAX + 1), NodeErrorCode.BAD_LANES),
-        (NodeGroupCommit(1, 0), NodeErrorCode.NO_SESSION),
         (Carry(1, 0, b""), NodeErrorCode.NO_SESSION),
+        (Carry(1, 1, b""), NodeErrorCode.NO_SESSION),
         (ChannelDispose(1), NodeErrorCode.NO_SESSION),
         (LaneOpen(LEADER, "a guess", 0), NodeErrorCode.WRONG_SECRET),
     ],
@@ -108,15 +107,15 @@ def test_a_lane_that_is_taken_or_unknown_is_refused(lane: int) -> None:
 
 def test_sessions_of_two_leaders_do_not_touch_one_another() -> None:
     follower = FollowerSide()
-    control, lane, _ = follower.open(LEADER)
+    _, lane, _ = follower.open(LEADER)
     other_control, other_lane, _ = follower.open(OTHER_LEADER)
-    follower.carry(lane, 2, epoch=1)
-    follower.carry(other_lane, 2, epoch=1)
-    follower.commit(control, 1, 1)
+    follower.carry(lane, 2, epoch=1, commit=1)
+    follower.carry(other_lane, 2, epoch=1, commit=1)
     follower.core.lost(other_control)
     follower.deliver()
     follower.collect()
-    assert follower.committed(control) == [1]
+    assert follower.committed(lane) == [1]
+    assert follower.committed(other_lane) == []
     assert follower.hung == [other_lane, other_lane + 1]
     assert follower.core.leaders == (LEADER,)
 
@@ -127,14 +126,13 @@ def test_sessions_of_two_leaders_do_not_touch_one_another() -> None:
 def test_a_new_session_supersedes_one_whose_end_did_not_show() -> None:
     follower = FollowerSide()
     old = follower.open()
-    follower.carry(old[1], 2, epoch=1)
-    follower.commit(old[0], 1, 1)
+    follower.carry(old[1], 2, epoch=1, commit=1)
     new = follower.open()
     assert follower.hung == list(old)
     assert follower.core.counters.superseded == 1
     follower.deliver()  # Of the old session: it counts for nothing now.
     follower.ask(old[1], Carry(2, 1, b""))
-    assert follower.committed(old[0]) == follower.committed(new[0]) == []
+    assert follower.committed(old[1]) == follower.committed(new[1]) == []
     assert follower.delivered == []
 
 
@@ -147,15 +145,14 @@ def test_what_was_delivered_for_a_dead_session_does_not_count_in_the_next() -> N
     follower.delivered.clear()
     follower.core.lost(old[2])
     new = follower.open()
-    follower.carry(new[1], 2, epoch=1)
-    follower.commit(new[0], 1, 1)
+    follower.carry(new[1], 2, epoch=1, commit=1)
     for one in late:
         follower.core.delivered(one.source, one.ticket, 0)
     follower.collect()
-    assert follower.committed(new[0]) == []
+    assert follower.committed(new[1]) == []
     assert follower.core.counters.ignored == 1
     follower.deliver()
-    assert follower.committed(new[0]) == [1]
+    assert follower.committed(new[1]) == [1]
 
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["control", "first lane", "second lane"])
@@ -200,6 +197,29 @@ def test_a_message_is_delivered_with_its_attachment_and_answered_then() -> None:
     assert follower.answers[lane] == [Ack(), Ack()]
 
 
+def test_a_message_of_an_epoch_has_no_answer_but_that_of_its_group_commit() -> None:
+    follower = FollowerSide()
+    _, lane, _ = follower.open()
+    follower.carry(lane, 2, epoch=1)
+    follower.carry(lane, 4, epoch=1, commit=2)
+    follower.deliver()
+    assert follower.answers[lane] == [Ack(), NodeGroupCommitted(1, ())]
+
+
+def test_answers_of_a_connection_come_in_the_order_of_its_requests() -> None:
+    """A message behind a group commit is delivered at once, and answered after that."""
+    follower = FollowerSide()
+    _, lane, _ = follower.open()
+    follower.carry(lane, 2, epoch=1, commit=1)
+    follower.deliver(sequence=1)
+    follower.carry(lane, 4)
+    follower.deliver()
+    follower.ask(lane, ChannelDispose(4))
+    assert follower.answers[lane] == [Ack()]
+    follower.sync(1)
+    assert follower.answers[lane] == [Ack(), NodeGroupCommitted(1, ()), Ack(), Ack()]
+
+
 def test_a_disposed_channel_makes_room_for_another() -> None:
     follower = FollowerSide(NodeOptions(channels_max=1))
     _, lane, _ = follower.open()
@@ -216,10 +236,10 @@ def test_a_disposed_channel_makes_room_for_another() -> None:
 def test_a_channel_that_was_disposed_may_begin_anew() -> None:
     follower = FollowerSide()
     _, lane, _ = follower.open()
-    follower.carry(lane, 2, epoch=5)
+    follower.carry(lane, 2, epoch=2)
     follower.deliver()
     follower.ask(lane, ChannelDispose(2))
-    follower.carry(lane, 2, epoch=4)
+    follower.carry(lane, 2, epoch=1)
     assert follower.hung == []
 
 
@@ -228,11 +248,26 @@ def test_a_channel_that_was_disposed_may_begin_anew() -> None:
     [
         (Carry(3, 0, b""), NodeErrorCode.WRONG_LANE),
         (ChannelDispose(3), NodeErrorCode.WRONG_LANE),
-        (NodeGroupCommit(9, 0), NodeErrorCode.UNEXPECTED_MESSAGE),
         (begin(), NodeErrorCode.UNEXPECTED_MESSAGE),
         (LaneOpen(LEADER, "", 0), NodeErrorCode.UNEXPECTED_MESSAGE),
-        (Carry(2, 4, b""), NodeErrorCode.EPOCH_WENT_BACK),
+        (Carry(2, 2, b""), NodeErrorCode.EPOCH_WENT_BACK),
         (Carry(4, 1, b""), NodeErrorCode.EPOCH_COMMITTED),
+        (Carry(4, 1, b"", 1), NodeErrorCode.EPOCH_COMMITTED),
+        (Carry(4, 0, b"", 1), NodeErrorCode.BAD_EPOCH),
+        (Carry(4, 3, b"", 1), NodeErrorCode.BAD_EPOCH),
+        (Carry(4, 2, b"", 9), NodeErrorCode.BAD_EPOCH),
+    ],
+    ids=[
+        "message on another lane",
+        "disposal on another lane",
+        "session",
+        "lane",
+        "epoch below an earlier one",
+        "epoch that was answered for",
+        "group commit that was answered",
+        "group commit of no epoch",
+        "group commit of less than has come",
+        "second group commit",
     ],
 )
 def test_what_breaks_the_protocol_on_a_lane_ends_the_session(
@@ -240,8 +275,9 @@ def test_what_breaks_the_protocol_on_a_lane_ends_the_session(
 ) -> None:
     follower = FollowerSide()
     control, lane, other = follower.open()
-    follower.commit(control, 1, 0)
-    follower.carry(lane, 2, epoch=5)
+    follower.carry(lane, 2, epoch=1, commit=1)
+    follower.carry(other, 3, epoch=2, commit=5)
+    follower.carry(lane, 2, epoch=3)
     follower.deliver()
     follower.ask(lane, request_)
     assert follower.error(lane) is code
@@ -250,37 +286,21 @@ def test_what_breaks_the_protocol_on_a_lane_ends_the_session(
 
 
 @pytest.mark.parametrize(
-    ("request_", "code"),
-    [
-        (Carry(2, 0, b""), NodeErrorCode.UNEXPECTED_MESSAGE),
-        (ChannelDispose(2), NodeErrorCode.UNEXPECTED_MESSAGE),
-        (begin(), NodeErrorCode.UNEXPECTED_MESSAGE),
-        (NodeGroupCommit(1, 2), NodeErrorCode.BAD_EPOCH),
-        (NodeGroupCommit(2, 1), NodeErrorCode.BAD_EPOCH),
-        (NodeGroupCommit(5, 2), NodeErrorCode.BAD_EPOCH),
-    ],
-    ids=["carry", "dispose", "begin", "epoch not beyond", "counts less", "less than has come"],
+    "request_", [Carry(2, 0, b""), Carry(2, 1, b""), ChannelDispose(2), begin()]
 )
-def test_what_breaks_the_protocol_on_the_control_connection_ends_the_session(
-    request_: NodeRequest, code: NodeErrorCode
-) -> None:
+def test_nothing_belongs_on_the_control_connection_of_a_session(request_: NodeRequest) -> None:
     follower = FollowerSide()
-    control, lane, _ = follower.open()
-    for _ in range(2):
-        follower.carry(lane, 2, epoch=1)
-    follower.carry(lane, 2, epoch=5)
-    follower.deliver()
-    follower.commit(control, 1, 2)
+    control, *_ = follower.open()
     follower.ask(control, request_)
-    assert follower.error(control) is code
+    assert follower.error(control) is NodeErrorCode.UNEXPECTED_MESSAGE
     assert follower.core.leaders == ()
 
 
 def test_an_attachment_where_none_belongs_ends_the_session() -> None:
     follower = FollowerSide()
-    control, *_ = follower.open()
-    follower.ask(control, NodeGroupCommit(1, 0), b"something")
-    assert follower.error(control) is NodeErrorCode.UNEXPECTED_MESSAGE
+    _, lane, _ = follower.open()
+    follower.ask(lane, ChannelDispose(2), b"something")
+    assert follower.error(lane) is NodeErrorCode.UNEXPECTED_MESSAGE
 
 
 def test_bytes_that_are_no_request_end_the_session() -> None:
@@ -292,16 +312,18 @@ def test_bytes_that_are_no_request_end_the_session() -> None:
     assert control in follower.hung
 
 
-def test_a_message_that_is_none_between_replicas_ends_the_session() -> None:
+@pytest.mark.parametrize(
+    ("epoch", "commit"), [(0, 0), (1, 0), (1, 1)], ids=["alone", "in an epoch", "group commit"]
+)
+def test_a_message_that_is_none_between_replicas_ends_the_session(epoch: int, commit: int) -> None:
     follower = FollowerSide()
-    control, lane, _ = follower.open()
-    follower.carry(lane, 2, epoch=1)
-    follower.commit(control, 1, 1)
+    _, lane, _ = follower.open()
+    follower.carry(lane, 2, epoch=epoch, commit=commit)
     (one,) = follower.delivered
     follower.core.undeliverable(one.source, one.ticket)
     follower.collect()
     assert follower.error(lane) is NodeErrorCode.BAD_PAYLOAD
-    assert follower.committed(control) == []
+    assert follower.committed(lane) == []
     follower.core.undeliverable(one.source, one.ticket)
     assert follower.core.counters.ignored == 1
 
@@ -317,88 +339,106 @@ def test_an_error_is_left_out_while_an_earlier_request_is_open() -> None:
     assert control in follower.hung
 
 
+def test_messages_without_answers_do_not_hold_back_an_error() -> None:
+    follower = FollowerSide()
+    _, lane, _ = follower.open()
+    for _ in range(3):
+        follower.carry(lane, 2, epoch=1)
+    follower.carry(lane, 3, epoch=1)
+    assert follower.error(lane) is NodeErrorCode.WRONG_LANE
+    assert len(follower.answers[lane]) == 2  # To the opening of the lane, and this one.
+
+
 # -- group commits -------------------------------------------------------------------------------
 
 
 def test_a_group_commit_waits_until_all_that_it_caused_is_durable() -> None:
     follower = FollowerSide()
-    control, lane, other = follower.open()
+    _, lane, other = follower.open()
     follower.carry(lane, 2, epoch=1)
-    follower.carry(other, 3, epoch=1)
+    follower.carry(other, 3, epoch=1, commit=2)
     follower.deliver(sequence=7)
-    follower.commit(control, 1, 2)
     follower.sync(6)
-    assert follower.committed(control) == []
+    assert follower.committed(other) == []
     follower.sync(7)
-    assert follower.committed(control) == [1]
+    assert follower.committed(other) == [1]
 
 
-def test_a_group_commit_waits_for_messages_that_it_has_overtaken() -> None:
+def test_a_group_commit_waits_for_messages_of_other_lanes_that_it_has_overtaken() -> None:
     follower = FollowerSide()
-    control, lane, other = follower.open()
-    follower.carry(lane, 2, epoch=1)
-    follower.commit(control, 1, 2)
+    _, lane, other = follower.open()
+    follower.carry(lane, 2, epoch=1, commit=3)
     follower.deliver()
-    assert follower.committed(control) == []
     follower.carry(other, 3, epoch=1)
     follower.deliver()
-    assert follower.committed(control) == [1]
+    assert follower.committed(lane) == []
+    follower.carry(other, 5, epoch=1)
+    follower.deliver()
+    assert follower.committed(lane) == [1]
 
 
 def test_a_group_commit_waits_for_messages_that_are_being_delivered() -> None:
     follower = FollowerSide()
-    control, lane, _ = follower.open()
-    follower.carry(lane, 2, epoch=1)
-    follower.commit(control, 1, 1)
+    _, lane, _ = follower.open()
+    follower.carry(lane, 2, epoch=1, commit=1)
     follower.sync(100)
-    assert follower.committed(control) == []
+    assert follower.committed(lane) == []
     follower.deliver(sequence=100)
-    assert follower.committed(control) == [1]
+    assert follower.committed(lane) == [1]
 
 
 def test_a_group_commit_does_not_wait_for_later_epochs() -> None:
     follower = FollowerSide()
-    control, lane, _ = follower.open()
-    follower.carry(lane, 2, epoch=1)
+    _, lane, _ = follower.open()
+    follower.carry(lane, 2, epoch=1, commit=1)
     follower.deliver(sequence=1)
     follower.carry(lane, 2, epoch=2)
     follower.deliver(sequence=2)
-    follower.commit(control, 1, 1)
     follower.sync(1)
-    assert follower.committed(control) == [1]
+    assert follower.committed(lane) == [1]
 
 
-def test_group_commits_are_answered_in_their_order() -> None:
+def test_group_commits_are_answered_in_the_order_of_their_epochs() -> None:
+    """They come on different connections, and the second one comes first."""
     follower = FollowerSide()
-    control, lane, other = follower.open()
-    follower.carry(other, 3, epoch=2)
+    _, lane, other = follower.open()
+    follower.carry(other, 3, epoch=2, commit=1)
     follower.deliver(sequence=1)
     follower.sync(5)
-    follower.commit(control, 1, 1)
-    follower.commit(control, 2, 2)
-    assert follower.committed(control) == []
-    follower.carry(lane, 2, epoch=1)
+    assert follower.committed(other) == []
+    follower.carry(lane, 2, epoch=1, commit=1)
     follower.deliver(sequence=2)
-    assert follower.committed(control) == [1, 2]
+    assert follower.committed(lane) == [1]
+    assert follower.committed(other) == [2]
 
 
-def test_a_message_that_no_group_commit_speaks_of_ends_the_session() -> None:
+def test_a_message_that_its_group_commit_does_not_count_ends_the_session() -> None:
     follower = FollowerSide()
-    control, lane, other = follower.open()
-    follower.carry(lane, 2, epoch=1)
-    follower.commit(control, 1, 1)
+    _, lane, other = follower.open()
+    follower.carry(lane, 2, epoch=1, commit=1)
     follower.carry(other, 3, epoch=1)
     assert follower.error(other) is NodeErrorCode.EPOCH_COMMITTED
-    assert follower.committed(control) == []
+    assert follower.committed(lane) == []
 
 
 def test_more_group_commits_than_agreed_end_the_session() -> None:
     follower = FollowerSide(NodeOptions(commits_max=2))
-    control, *_ = follower.open()
-    for epoch in (1, 2, 3):
-        follower.commit(control, epoch, epoch)
-    assert control in follower.hung
+    _, lane, _ = follower.open()
+    for epoch in (1, 2):
+        follower.carry(lane, 2, epoch=epoch, commit=1)
+    assert follower.hung == []
+    follower.carry(lane, 2, epoch=3)
+    assert lane in follower.hung
     assert follower.core.counters.errors == {NodeErrorCode.TOO_MUCH: 1}
+
+
+def test_a_group_commit_that_was_answered_makes_room_for_another() -> None:
+    follower = FollowerSide(NodeOptions(commits_max=1))
+    _, lane, _ = follower.open()
+    for epoch in (1, 2, 3):
+        follower.carry(lane, 2, epoch=epoch, commit=1)
+        follower.deliver()
+    assert follower.committed(lane) == [1, 2, 3]
 
 
 # -- what replicas say ---------------------------------------------------------------------------
@@ -406,14 +446,13 @@ def test_more_group_commits_than_agreed_end_the_session() -> None:
 
 def test_what_replicas_say_goes_with_the_answer() -> None:
     follower = FollowerSide()
-    control, lane, _ = follower.open()
-    follower.carry(lane, 2, epoch=1)
+    _, lane, _ = follower.open()
+    follower.carry(lane, 2, epoch=1, commit=1)
     assert follower.core.say(LEADER, 2, b"it is durable")
-    follower.deliver()
     assert follower.core.say(LEADER, 3, b"and this")
-    follower.commit(control, 1, 1)
+    follower.deliver()
     said = (Said(2, b"it is durable"), Said(3, b"and this"))
-    assert follower.last(control) == NodeGroupCommitted(1, said)
+    assert follower.last(lane) == NodeGroupCommitted(1, said)
     counters = follower.core.counters
     assert (counters.sessions, counters.carries, counters.group_commits) == (1, 1, 1)
     assert counters.said == 2
@@ -421,28 +460,26 @@ def test_what_replicas_say_goes_with_the_answer() -> None:
 
 def test_what_was_said_is_said_once() -> None:
     follower = FollowerSide()
-    control, lane, _ = follower.open()
+    _, lane, _ = follower.open()
     for epoch in (1, 2):
-        follower.carry(lane, 2, epoch=epoch)
-        follower.deliver()
+        follower.carry(lane, 2, epoch=epoch, commit=1)
         if epoch == 1:
             assert follower.core.say(LEADER, 2, b"once")
-        follower.commit(control, epoch, epoch)
-    assert follower.last(control) == NodeGroupCommitted(2, ())
+        follower.deliver()
+    assert follower.last(lane) == NodeGroupCommitted(2, ())
 
 
 def test_nothing_is_kept_for_an_answer_that_is_not_due() -> None:
     follower = FollowerSide()
     assert not follower.core.say(LEADER, 2, b"hello")
-    control, lane, _ = follower.open()
+    _, lane, _ = follower.open()
     assert not follower.core.say(LEADER, 2, b"hello")
     follower.carry(lane, 2)
     assert not follower.core.say(LEADER, 2, b"hello")
-    follower.carry(lane, 2, epoch=1)
+    follower.carry(lane, 2, epoch=1, commit=1)
     assert not follower.core.say(OTHER_LEADER, 2, b"hello")
     follower.deliver()
-    follower.commit(control, 1, 1)
-    assert follower.last(control) == NodeGroupCommitted(1, ())
+    assert follower.last(lane) == NodeGroupCommitted(1, ())
     assert not follower.core.say(LEADER, 2, b"hello")
 
 
@@ -454,10 +491,9 @@ def test_what_was_to_be_said_in_a_dead_session_is_forgotten() -> None:
     follower.core.lost(control)
     control, lane, _ = follower.open()
     follower.delivered.clear()
-    follower.carry(lane, 2, epoch=1)
+    follower.carry(lane, 2, epoch=1, commit=1)
     follower.deliver()
-    follower.commit(control, 1, 1)
-    assert follower.last(control) == NodeGroupCommitted(1, ())
+    assert follower.last(lane) == NodeGroupCommitted(1, ())
 
 
 def test_what_waits_to_be_said_is_bounded() -> None:
@@ -494,12 +530,11 @@ def test_more_bytes_than_agreed_end_the_session() -> None:
 
 def test_one_message_is_taken_whatever_its_size() -> None:
     follower = FollowerSide(NodeOptions(underway_bytes_max=100))
-    control, lane, _ = follower.open()
+    _, lane, _ = follower.open()
     for epoch in (1, 2):
-        follower.carry(lane, 2, epoch=epoch, attachment=bytes(1000))
+        follower.carry(lane, 2, epoch=epoch, attachment=bytes(1000), commit=1)
         follower.deliver()
-        follower.commit(control, epoch, epoch)
-    assert follower.committed(control) == [1, 2]
+    assert follower.committed(lane) == [1, 2]
 
 
 def test_more_messages_than_agreed_end_the_session() -> None:

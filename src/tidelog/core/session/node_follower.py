@@ -12,8 +12,9 @@ The host hands outputs over in their order, and owes in return:
     ``durable`` is told.
 
 Invariants:
-  F1  a request is answered once, in the order of its connection, unless the connection goes before;
-      a message as soon as it was delivered, a group commit when it is durable
+  F1  a request that has an answer is answered once, in the order of its connection, unless the
+      connection goes before: a message of no epoch when it was delivered, a group commit when it
+      is durable
   F2  a leader node has at most one session: the one that it began last
   F3  when one of its connections goes, a session is dead; all that was under way in it is forgotten
   F4  nothing becomes of a log connection that does not show the secret of its session
@@ -22,6 +23,7 @@ Invariants:
 from __future__ import annotations
 
 from tidelog.core.session.messages import Ack, Error
+from tidelog.core.session.node_answers import Owed
 from tidelog.core.session.node_messages import (
     NO_EPOCH,
     NODE_PROTOCOL,
@@ -30,11 +32,11 @@ from tidelog.core.session.node_messages import (
     LaneOpen,
     NodeAnswer,
     NodeErrorCode,
-    NodeGroupCommit,
     NodeGroupCommitted,
     NodeRequest,
     NodeSessionBegin,
     NodeSessionBegun,
+    has_answer,
 )
 from tidelog.core.session.node_output import (
     Deliver,
@@ -110,15 +112,13 @@ class NodeFollower:
         link = self._known(connection)
         if link is not None:
             refused = NodeRefused(NodeErrorCode.UNEXPECTED_MESSAGE, "these bytes are no request")
-            self._refuse(link, refused)
+            self._refuse(link, None, refused)
 
     def _known(self, connection: int) -> NodeLink | None:
         """The connection that has brought something, unless it was closed meanwhile."""
         link = self._links.get(connection)
         if link is None:
             self.counters.ignored += 1
-        else:
-            link.open_requests += 1
         return link
 
     # --- requests ---
@@ -135,40 +135,41 @@ class NodeFollower:
         link = self._known(connection)
         if link is None:
             return
+        owed = link.answers.owe() if has_answer(request) else None
         try:
-            self._handle(link, request, fresh_secret, attachment)
+            self._check_window(link)
+            self._check_attachment(request, attachment)
+            if isinstance(request, Carry):
+                self._carry(link, request, owed, attachment)
+            elif owed is not None:
+                self._reply(owed, self._handle(link, request, fresh_secret))
         except NodeRefused as refused:
-            self._refuse(link, refused)
+            self._refuse(link, owed, refused)
 
-    def _handle(
-        self, link: NodeLink, request: NodeRequest, secret: str, attachment: bytes | memoryview
-    ) -> None:
+    def _handle(self, link: NodeLink, request: NodeRequest, secret: str) -> NodeAnswer:
+        """Do what is asked on a connection, and return the answer."""
         session, lane = link.session, link.lane
-        self._check_window(link)
-        self._check_attachment(request, attachment)
         match request:
             case NodeSessionBegin() if session is None:
-                self._begin(link, request, secret)
+                return self._begin(link, request, secret)
             case LaneOpen() if session is None:
-                self._open_lane(link, request)
-            case NodeGroupCommit() if session is not None and lane is None:
-                session.commit(request)
-                self._answer_commits(session)
-            case Carry() if session is not None and lane is not None:
-                self._carry(link, session, lane, request, attachment)
+                return self._open_lane(link, request)
             case ChannelDispose(channel) if session is not None and lane is not None:
                 session.dispose(lane, channel)
-                self._reply(link, Ack())
-            case _ if session is None:
-                text = "no session has begun on this connection"
-                raise NodeRefused(NodeErrorCode.NO_SESSION, text)
+                return Ack()
             case _:
-                text = f"{type(request).__name__} does not belong on this connection"
-                raise NodeRefused(NodeErrorCode.UNEXPECTED_MESSAGE, text)
+                raise self._misplaced(link, request)
+
+    def _misplaced(self, link: NodeLink, request: NodeRequest) -> NodeRefused:
+        if link.session is None:
+            text = "no session has begun on this connection"
+            return NodeRefused(NodeErrorCode.NO_SESSION, text)
+        text = f"{type(request).__name__} does not belong on this connection"
+        return NodeRefused(NodeErrorCode.UNEXPECTED_MESSAGE, text)
 
     def _check_window(self, link: NodeLink) -> None:
-        if link.open_requests > IN_FLIGHT_REQUESTS_MAX:
-            text = f"{link.open_requests} requests of a connection are not answered"
+        if len(link.answers) > IN_FLIGHT_REQUESTS_MAX:
+            text = f"{len(link.answers)} requests of a connection are not answered"
             raise NodeRefused(NodeErrorCode.TOO_MUCH, text)
 
     def _check_attachment(self, request: NodeRequest, attachment: bytes | memoryview) -> None:
@@ -178,7 +179,7 @@ class NodeFollower:
 
     # --- how a session begins ---
 
-    def _begin(self, link: NodeLink, request: NodeSessionBegin, secret: str) -> None:
+    def _begin(self, link: NodeLink, request: NodeSessionBegin, secret: str) -> NodeAnswer:
         check(secret != "", "F4: a session needs a secret")
         self._check_peer(request)
         if not 1 <= request.lanes <= NODE_LANES_MAX:
@@ -189,7 +190,7 @@ class NodeFollower:
         link.session = NodeSession(link, leader, request.lanes, secret, self._options)
         self._sessions[leader] = link.session
         self.counters.sessions += 1
-        self._reply(link, NodeSessionBegun(secret))
+        return NodeSessionBegun(secret)
 
     def _check_peer(self, request: NodeSessionBegin) -> None:
         if request.protocol_version != NODE_PROTOCOL:
@@ -211,13 +212,13 @@ class NodeFollower:
             self.counters.superseded += 1
             self._end(session)
 
-    def _open_lane(self, link: NodeLink, request: LaneOpen) -> None:
+    def _open_lane(self, link: NodeLink, request: LaneOpen) -> NodeAnswer:
         session = self._sessions.get(NodeId(request.source))
         if session is None or not self._is_admitted(session, request.secret):
             text = "there is no session with this secret"
             raise NodeRefused(NodeErrorCode.WRONG_SECRET, text)
         session.open_lane(link, request.lane)
-        self._reply(link, Ack())
+        return Ack()
 
     def _is_admitted(self, session: NodeSession, secret: str) -> bool:
         """F4."""
@@ -226,17 +227,15 @@ class NodeFollower:
     # --- messages ---
 
     def _carry(
-        self,
-        link: NodeLink,
-        session: NodeSession,
-        lane: int,
-        carry: Carry,
-        attachment: bytes | memoryview,
+        self, link: NodeLink, carry: Carry, owed: Owed | None, attachment: bytes | memoryview
     ) -> None:
+        session, lane = link.session, link.lane
+        if session is None or lane is None:
+            raise self._misplaced(link, carry)
         size = len(carry.message) + len(attachment)
         session.check_carry(lane, carry, size)
         self._last_ticket += 1
-        session.take(link, carry, size, self._last_ticket)
+        session.take(link, carry, size, self._last_ticket, owed)
         self.counters.carries += 1
         self._outputs.append(
             Deliver(self._last_ticket, session.leader, carry.channel, carry.message, attachment)
@@ -247,17 +246,19 @@ class NodeFollower:
         session, carried = self._carried(source, ticket)
         if session is None or carried is None:
             return
-        self._reply(carried.link, Ack())
         if carried.epoch != NO_EPOCH:
             session.epochs.delivered(carried.epoch, sequence)
             self._answer_commits(session)
+        elif carried.owed is not None:
+            self._reply(carried.owed, Ack())
 
     def undeliverable(self, source: NodeId, ticket: int) -> None:
         """What was to be delivered is no message between replicas: the session ends."""
         _, carried = self._carried(source, ticket)
         if carried is not None:
             text = "what was carried is no message between replicas"
-            self._refuse(carried.link, NodeRefused(NodeErrorCode.BAD_PAYLOAD, text))
+            refused = NodeRefused(NodeErrorCode.BAD_PAYLOAD, text)
+            self._refuse(carried.link, carried.owed, refused)
 
     def _carried(self, source: NodeId, ticket: int) -> tuple[NodeSession | None, Carried | None]:
         """The session and the message of a ticket, if the session is not over (F3)."""
@@ -278,11 +279,11 @@ class NodeFollower:
             self._answer_commits(session)
 
     def _answer_commits(self, session: NodeSession) -> None:
-        while (epoch := session.epochs.take_answerable(self._durable)) is not None:
+        while (answerable := session.epochs.take_answerable(self._durable)) is not None:
             said = session.take_said()
             self.counters.group_commits += 1
             self.counters.said += len(said)
-            self._reply(session.control, NodeGroupCommitted(epoch, said))
+            self._reply(answerable.owed, NodeGroupCommitted(answerable.epoch, said))
 
     def say(self, target: NodeId, channel: int, message: bytes) -> bool:
         """Say something to a leader node with the next answer; False if no answer is due."""
@@ -291,16 +292,19 @@ class NodeFollower:
 
     # --- answers, and how a session ends ---
 
-    def _reply(self, link: NodeLink, answer: NodeAnswer) -> None:
-        check(link.open_requests > 0, f"F1: connection {link.connection} has no open request")
-        link.open_requests -= 1
-        self._outputs.append(Reply(link.connection, answer))
+    def _reply(self, owed: Owed, answer: NodeAnswer) -> None:
+        answers = owed.answers
+        self._outputs += [Reply(answers.connection, one) for one in answers.settle(owed, answer)]
 
-    def _refuse(self, link: NodeLink, refused: NodeRefused) -> None:
-        """Answer that a request breaks the protocol; its connection ends, and so its session."""
+    def _refuse(self, link: NodeLink, owed: Owed | None, refused: NodeRefused) -> None:
+        """Answer that a request breaks the protocol; its connection ends, and so its session.
+
+        A message that has no answer of its own gets one then.
+        """
         self._count(refused.code)
-        if link.open_requests == 1:  # Those before it must be answered first (F1).
-            self._reply(link, Error(refused.code, str(refused)[:TEXT_CHARS_MAX]))
+        owed = owed or link.answers.owe()
+        if link.answers.is_oldest(owed):  # Those before it must be answered first (F1).
+            self._reply(owed, Error(refused.code, str(refused)[:TEXT_CHARS_MAX]))
         if link.session is not None:
             self._end(link.session)
         self._hang_up(link)

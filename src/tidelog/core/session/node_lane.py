@@ -1,8 +1,10 @@
 """One connection of a session between nodes, as its leader sees it.
 
 Invariants:
-  N1  requests are sent in the order in which they were put, and answered in that order
-  N2  at most ``window`` of them are on their way; the others wait
+  N1  requests are sent in the order in which they were put, and those that have answers are
+      answered in that order
+  N2  at most ``window`` requests that have answers are on their way; what comes behind them waits
+  N3  a message of an epoch, and what was put behind it, is not sent before its epoch is closed
 """
 
 from __future__ import annotations
@@ -11,17 +13,23 @@ from collections import deque
 
 import msgspec
 
-from tidelog.core.session.node_messages import NodeRequest
+from tidelog.core.session.node_messages import NO_EPOCH, NodeRequest, has_answer
 from tidelog.core.session.node_output import Ask, Attachment
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class Waiting(msgspec.Struct):
     """A request to be sent, and what it counts for until it is answered."""
 
     request: NodeRequest
     attachment: Attachment = ()
     bytes: int = 0
     count: int = 0
+    epoch: int = NO_EPOCH
+
+    def commit(self, count: int, size: int) -> None:
+        """Have the last message of an epoch ask for its group commit, and count for all of it."""
+        self.request = msgspec.structs.replace(self.request, commit=count)
+        self.count, self.bytes = count, size
 
 
 class NodeLane:
@@ -44,20 +52,34 @@ class NodeLane:
         """Whether an answer is to come."""
         return bool(self._asked)
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether something is to be sent, now or later."""
+        return bool(self._waiting)
+
     def put(self, waiting: Waiting) -> None:
         """Add a request behind all others (N1)."""
         self._waiting.append(waiting)
 
-    def take(self) -> list[Ask]:
-        """Hand out what may be sent now (N2)."""
+    def take(self, closed: int) -> list[Ask]:
+        """Hand out what may be sent now, all epochs up to ``closed`` being closed."""
         asks: list[Ask] = []
-        while self._waiting and self._has_window():
+        while self._waiting and self._is_closed(self._waiting[0], closed):
+            is_answered = has_answer(self._waiting[0].request)
+            if is_answered and not self._has_window():
+                break
             waiting = self._waiting.popleft()
-            self._asked.append(waiting)
+            if is_answered:
+                self._asked.append(waiting)
             asks.append(Ask(self.connection, waiting.request, waiting.attachment))
         return asks
 
+    def _is_closed(self, waiting: Waiting, closed: int) -> bool:
+        """N3."""
+        return waiting.epoch <= closed
+
     def _has_window(self) -> bool:
+        """N2."""
         return len(self._asked) < self._window
 
     def answered(self) -> Waiting | None:

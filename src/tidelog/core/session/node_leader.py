@@ -1,24 +1,25 @@
 """The session in which a node leads another one: it carries messages there, and group commits.
 
 In one *turn* the host hands over all that its replicas have to send (``carry``), those that bring
-entries with the epoch of its own group commit, and ends it with ``commit``: however many log
-streams have entries, one group commit answers for all of them.
+entries as messages of the present epoch, and ends it with ``commit``.  That closes the epoch: what
+is of it leaves, and the last message asks for the group commit, which answers for all of them,
+however many log streams they are of.  While enough group commits are on their way the epoch stays
+open, and grows by what comes in the next turns.
 
 Nothing is kept for a follower that is not there: what was not taken, or was under way when the
 session ended, is repeated by the replicas (rule T9 of docs/protocol.md).
 
 Invariants:
   M1  messages of a log channel are sent in their order, on its one log connection
-  M2  a group commit counts the messages of this very session, each in one group commit
-  M3  epochs never fall, and none grows after its group commit
-  M4  what was taken and not answered for is bounded
+  M2  a message is of at most one epoch, and the one group commit of an epoch counts them all
+  M3  nothing of an epoch leaves before it is closed, and none grows after that
+  M4  what was taken and not answered for is bounded, and so are the group commits on their way;
+      an answer makes room for what it answers for, in whatever order answers of lanes come
   M5  without one of its connections a session is over, and nothing of it outlives it
-  M6  an answer that does not belong to the oldest request of its connection ends the session
+  M6  an answer that does not belong to the oldest open request of its connection ends the session
 """
 
 from __future__ import annotations
-
-from collections import deque
 
 from tidelog import limits
 from tidelog.core.session.messages import Ack, Error
@@ -31,7 +32,6 @@ from tidelog.core.session.node_messages import (
     ChannelDispose,
     LaneOpen,
     NodeAnswer,
-    NodeGroupCommit,
     NodeGroupCommitted,
     NodeRequest,
     NodeSessionBegin,
@@ -57,17 +57,18 @@ class NodeLeader:
     """One node towards one follower node.  Not thread-safe."""
 
     __slots__ = (
+        "_busy",
+        "_bytes",
         "_channels",
-        "_closed",
         "_cluster_id",
         "_commits",
-        "_counted",
-        "_due",
+        "_count",
         "_epoch",
         "_follower",
         "_is_closed",
         "_is_open",
         "_lanes",
+        "_last",
         "_last_connection",
         "_node",
         "_options",
@@ -75,7 +76,6 @@ class NodeLeader:
         "_room",
         "_secret",
         "_silent_ticks",
-        "_uncommitted",
         "_wait_ticks",
         "counters",
     )
@@ -105,6 +105,8 @@ class NodeLeader:
         """M5: nothing of a session outlives it."""
         self._lanes: dict[int, NodeLane] = {}
         """Its connections, by their lanes."""
+        self._busy: dict[int, NodeLane] = {}
+        """Those on which something is to be sent."""
         self._is_open = False
         self._secret = ""
         self._channels: dict[int, None] = {}
@@ -114,17 +116,19 @@ class NodeLeader:
 
     def _forget_epochs(self) -> None:
         """M2: the next session counts from the start."""
-        self._counted = 0
-        """Messages of this session that belong to an epoch."""
+        self._commits = 0
+        """How many group commits are on their way."""
         self._epoch = NO_EPOCH
-        """The highest epoch that a message was of."""
-        self._closed = NO_EPOCH
-        """The epoch that ``commit`` was last called with, if it had messages."""
-        self._due: NodeGroupCommit | None = None
-        """The next group commit, while too many are on their way."""
-        self._commits: deque[NodeGroupCommit] = deque()
-        self._uncommitted: deque[tuple[int, int]] = deque()
-        """Epoch and bytes of each message that waits for its group commit."""
+        """The last one that was closed."""
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        """M2: an epoch begins with nothing."""
+        self._last: Waiting | None = None
+        """The last message of the present epoch."""
+        self._count = 0
+        """How many messages it has, and how many bytes."""
+        self._bytes = 0
 
     # --- how it stands ---
 
@@ -140,9 +144,10 @@ class NodeLeader:
 
     def take(self) -> list[LeaderOutput]:
         """Hand over what to carry out now, in this order."""
-        for lane in self._lanes.values():
-            if lane.is_connected:
-                self._outputs += lane.take()
+        for number, lane in list(self._busy.items()):
+            self._outputs += lane.take(self._epoch)
+            if not lane.has_waiting:
+                del self._busy[number]
         outputs, self._outputs = self._outputs, []
         return outputs
 
@@ -180,8 +185,7 @@ class NodeLeader:
 
     def _connect(self, number: int) -> None:
         self._last_connection += 1
-        window = self._options.commits_max if number == CONTROL else self._options.window
-        self._lanes[number] = NodeLane(self._last_connection, number, window)
+        self._lanes[number] = NodeLane(self._last_connection, number, self._options.window)
         self._outputs.append(Connect(self._last_connection, number))
 
     def _end(self) -> None:
@@ -201,7 +205,7 @@ class NodeLeader:
         check(not lane.is_connected, f"M1: connection {connection} was made before")
         lane.is_connected = True
         self._silent_ticks = 0
-        lane.put(Waiting(self._first_request(lane.lane)))
+        self._put(lane.lane, Waiting(self._first_request(lane.lane)))
 
     def _first_request(self, number: int) -> NodeRequest:
         if number == CONTROL:
@@ -229,11 +233,13 @@ class NodeLeader:
     # --- answers ---
 
     def answered(self, connection: int, answer: NodeAnswer) -> None:
-        """The oldest open request of a connection was answered."""
+        """The oldest open request of a connection was answered; or an error ends them all."""
         lane = self._lane(connection)
         if lane is None:
             return
         self._silent_ticks = 0
+        if isinstance(answer, Error):
+            self.counters.refusal = answer
         asked = lane.answered()
         if asked is None or not self._fits(lane, asked, answer):
             self._end()
@@ -251,17 +257,14 @@ class NodeLeader:
     def _fits(self, lane: NodeLane, asked: Waiting, answer: NodeAnswer) -> bool:
         """Take an answer, if it is one to what was asked (M6)."""
         match asked.request, answer:
-            case _, Error():
-                self.counters.refusal = answer
-                return False
             case NodeSessionBegin(), NodeSessionBegun(secret):
                 self._begun(lane, secret)
             case LaneOpen(), Ack():
                 self._opened(lane)
-            case ((Carry() | ChannelDispose()), Ack()):
+            case ((Carry(epoch=0) | ChannelDispose()), Ack()):
                 self._room.release(asked.count, asked.bytes)
-            case NodeGroupCommit(epoch), NodeGroupCommitted(answered) if epoch == answered:
-                self._group_committed(answer)
+            case Carry(), NodeGroupCommitted(epoch) if epoch == asked.epoch != NO_EPOCH:
+                self._group_committed(asked, answer)
             case _:
                 return False
         return True
@@ -277,34 +280,35 @@ class NodeLeader:
         self._is_open = all(one.is_open for one in self._lanes.values())
         self.counters.sessions += self._is_open
 
-    def _group_committed(self, answer: NodeGroupCommitted) -> None:
-        check(self._commits.popleft().epoch == answer.epoch, "M2: another one was the oldest")
-        while self._uncommitted and self._uncommitted[0][0] <= answer.epoch:
-            self._room.release(1, self._uncommitted.popleft()[1])
+    def _group_committed(self, asked: Waiting, answer: NodeGroupCommitted) -> None:
+        """M4."""
+        self._commits -= 1
+        self._room.release(asked.count, asked.bytes)
         self.counters.heard += len(answer.said)
         self._outputs += [Heard(self._follower, one.channel, one.message) for one in answer.said]
-        self._ask_commit()
 
     # --- messages ---
 
     def carry(
-        self, channel: int, message: bytes, attachment: Attachment = (), *, epoch: int = NO_EPOCH
+        self, channel: int, message: bytes, attachment: Attachment = (), *, in_epoch: bool = False
     ) -> bool:
         """Send a message for a log stream; False: it was not taken, and may be repeated later.
 
-        With an epoch it waits for that epoch's group commit, which ``commit`` asks for.
+        In an epoch it leaves when ``commit`` closes that, and the group commit answers for it.
         """
         size = len(message) + sum(map(len, attachment))
         if not self._is_taken(channel, message, size):
             self.counters.not_taken += 1
             return False
-        in_epoch = epoch != NO_EPOCH
-        if in_epoch:
-            self._count_in(epoch, size)
         self._channels[channel] = None
         self.counters.carries += 1
-        count, held = (0, 0) if in_epoch else (1, size)
-        self._put(channel, Waiting(Carry(channel, epoch, message), attachment, held, count))
+        if in_epoch:
+            epoch = self._epoch + 1
+            waiting = Waiting(Carry(channel, epoch, message), attachment, epoch=epoch)
+            self._count_in(waiting, size)
+        else:
+            waiting = Waiting(Carry(channel, NO_EPOCH, message), attachment, size, 1)
+        self._put(self._lane_of(channel), waiting)
         return True
 
     def _is_taken(self, channel: int, message: bytes, size: int) -> bool:
@@ -317,49 +321,49 @@ class NodeLeader:
             and self._room.admit(channel, size)
         )
 
-    def _count_in(self, epoch: int, size: int) -> None:
-        """M3."""
-        check(epoch >= self._epoch, f"M3: epoch {epoch} comes after {self._epoch}")
-        check(epoch > self._closed, f"M3: epoch {epoch} is closed")
-        self._epoch = epoch
-        self._counted += 1
-        self._uncommitted.append((epoch, size))
+    def _count_in(self, waiting: Waiting, size: int) -> None:
+        """M2."""
+        self._last = waiting
+        self._count += 1
+        self._bytes += size
 
-    def _put(self, channel: int, waiting: Waiting) -> None:
+    def _lane_of(self, channel: int) -> int:
         """M1."""
-        self._lanes[lane_of(channel, self._options.lanes)].put(waiting)
+        return lane_of(channel, self._options.lanes)
+
+    def _put(self, number: int, waiting: Waiting) -> None:
+        lane = self._busy[number] = self._lanes[number]
+        lane.put(waiting)
 
     def dispose(self, channel: int) -> None:
         """This node is done with a log stream, as far as this follower goes."""
         if channel in self._channels:
             del self._channels[channel]
             self._room.forget(channel)
-            self._put(channel, Waiting(ChannelDispose(channel)))
+            self._put(self._lane_of(channel), Waiting(ChannelDispose(channel)))
 
     # --- group commits ---
 
-    def commit(self, epoch: int) -> None:
-        """End a turn: one group commit for all that was carried, if anything was."""
-        check(epoch >= self._epoch, f"M3: epoch {epoch} is committed after {self._epoch}")
+    def commit(self) -> None:
+        """End a turn: close the epoch, if it has messages and its group commit need not wait."""
         self._room.end_turn()
-        if self._epoch > self._closed:
-            self._closed = epoch
-            self._due = NodeGroupCommit(epoch, self._counted)
-            self._ask_commit()
+        if self._last is not None and self._may_commit():
+            self._last.commit(self._count, self._bytes)
+            self._epoch += 1
+            self._commits += 1
+            self.counters.group_commits += 1
+            self._begin_epoch()
 
-    def _ask_commit(self) -> None:
-        """Ask for the group commit that is due; one that has to wait goes with the next."""
-        if self._due is None or len(self._commits) >= self._options.commits_max:
-            return
-        commit, self._due = self._due, None
-        self._commits.append(commit)
-        self.counters.group_commits += 1
-        self._lanes[CONTROL].put(Waiting(commit))
+    def _may_commit(self) -> bool:
+        """M4."""
+        return self._commits < self._options.commits_max
 
     def validate(self) -> None:
         """Check every invariant at full length, for tests and simulations."""
         for number, lane in self._lanes.items():
             check(lane.lane == number, f"M1: lane {number} has the connection of {lane.lane}")
         check(self._room.count <= self._options.underway_max, "M4: too much is under way")
-        check(len(self._uncommitted) <= self._room.count, "M4: what waits is not under way")
+        check(self._count <= self._room.count, "M4: what waits is not under way")
+        check(self._commits <= self._options.commits_max, "M4: too many group commits are asked")
+        check(self._commits <= self._epoch, "M2: there are more group commits than epochs")
         check(bool(self._lanes) or self._room.count == 0, "M5: a session that is over goes on")

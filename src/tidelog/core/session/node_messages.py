@@ -3,8 +3,9 @@
 A session between nodes has a *leader* side, which asks, and a *follower* side, which only answers:
 two nodes that both lead streams have two sessions, one in each direction.  The first message on a
 connection decides what the connection is: ``NodeSessionBegin`` makes it the control connection of
-a new session, ``LaneOpen`` one of its log connections (a *lane*).  Every request has one answer;
-a connection answers in the order of its requests.
+a new session, ``LaneOpen`` one of its log connections (a *lane*).  Every request has one answer
+but a ``Carry`` that leaves it to the group commit of its epoch (``has_answer``); a connection
+answers in the order of the requests that have answers.
 
 What the messages carry is opaque here.  A bulky part of it is attached to the frame of a ``Carry``.
 Which error answers what, and what becomes of the session then: docs/node-sessions.md.
@@ -49,9 +50,9 @@ class NodeErrorCode(IntEnum):
     """A log channel has one log connection, and this is another one."""
     TOO_MANY_CHANNELS = 33
     BAD_EPOCH = 40
-    """A group commit that is not beyond the last one, or that covers less than has come."""
+    """A second group commit of an epoch, one of no epoch, or one that counts less than has come."""
     EPOCH_COMMITTED = 41
-    """A message of an epoch that was group-committed before."""
+    """A message of an epoch that was answered for, or one that its group commit does not count."""
     EPOCH_WENT_BACK = 42
     """A message of an epoch below an earlier one of its log channel."""
     TOO_MUCH = 50
@@ -81,14 +82,6 @@ class NodeSessionBegin(_Message, frozen=True, tag=64):
     """How many log connections there will be."""
 
 
-class NodeGroupCommit(_Message, frozen=True, tag=65):
-    """Answer when all that messages of epochs up to this one caused to be written is durable."""
-
-    epoch: Epoch
-    carries: Natural
-    """How many messages of epochs up to this one the session brings: some may be on their way."""
-
-
 # -- log connections -----------------------------------------------------------------------------
 
 
@@ -101,12 +94,16 @@ class LaneOpen(_Message, frozen=True, tag=72):
 
 
 class Carry(_Message, frozen=True, tag=73):
-    """A message for the log stream of this channel.  The answer says that it was delivered."""
+    """A message for the log stream of this channel, and maybe the group commit of its epoch."""
 
     channel: Natural
     epoch: Epoch
-    """The group commit that is to answer for it, or ``NO_EPOCH``."""
+    """The group commit that is to answer for it, or ``NO_EPOCH``: then it is answered when it was
+    delivered."""
     message: bytes
+    commit: Natural = 0
+    """Not 0: answer when all that messages of epochs up to this one caused to be written is
+    durable.  So many are of this epoch, this one included; some may be on their way."""
 
 
 class ChannelDispose(_Message, frozen=True, tag=74):
@@ -131,14 +128,19 @@ class NodeSessionBegun(_Message, frozen=True, tag=80):
 
 
 class NodeGroupCommitted(_Message, frozen=True, tag=81):
-    """The group commit is durable here; all that replicas had to say by then is ``said``."""
+    """The epoch is durable here; all that replicas had to say by then is ``said``."""
 
     epoch: Epoch
     said: Annotated[tuple[Said, ...], msgspec.Meta(max_length=NODE_ANSWER_MESSAGES_MAX)]
 
 
-NodeRequest: TypeAlias = NodeSessionBegin | NodeGroupCommit | LaneOpen | Carry | ChannelDispose
+NodeRequest: TypeAlias = NodeSessionBegin | LaneOpen | Carry | ChannelDispose
 NodeAnswer: TypeAlias = NodeSessionBegun | NodeGroupCommitted | Ack | Error
+
+
+def has_answer(request: NodeRequest) -> bool:
+    """Say whether a request is answered: most messages of an epoch leave that to another one."""
+    return not isinstance(request, Carry) or request.epoch == NO_EPOCH or request.commit != 0
 
 
 def lane_of(channel: int, lanes: int) -> int:

@@ -30,12 +30,13 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     lanes: int = 4
     """Log connections of a session."""
     window: int = limits.IN_FLIGHT_REQUESTS_MAX
-    """Messages on their way on one log connection; those beyond it wait here."""
+    """Messages with answers of their own on their way on one log connection; others wait here."""
     underway_bytes_max: int = limits.NODE_UNDERWAY_BYTES_MAX
     """What a session takes before it is group-committed; the same on both sides."""
     underway_max: int = limits.NODE_UNDERWAY_MAX
-    commits_max: int = limits.NODE_GROUP_COMMITS_MAX
-    """Group commits on their way; the next one covers all that came meanwhile."""
+    commits_max: int = 3
+    """Group commits on their way: one whose sync runs at the follower, one that will go into the
+    next sync there, one that travels.  What comes meanwhile leaves with the next one."""
     channels_max: int = limits.STREAMS_MAX
     """Log channels of a session."""
     patience_ticks: int = 250

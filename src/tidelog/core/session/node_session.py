@@ -12,15 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog import limits
+from tidelog.core.session.node_answers import NodeAnswers, Owed
 from tidelog.core.session.node_epochs import NodeEpochs
-from tidelog.core.session.node_messages import (
-    NO_EPOCH,
-    Carry,
-    NodeErrorCode,
-    NodeGroupCommit,
-    Said,
-    lane_of,
-)
+from tidelog.core.session.node_messages import NO_EPOCH, Carry, NodeErrorCode, Said, lane_of
 from tidelog.core.session.node_output import NodeOptions
 from tidelog.core.session.replica_session import is_same_secret
 from tidelog.invariants import check
@@ -38,14 +32,14 @@ class NodeRefused(Exception):
 class NodeLink:
     """One connection; its first message decides what it is."""
 
-    __slots__ = ("connection", "lane", "open_requests", "session")
+    __slots__ = ("answers", "connection", "lane", "session")
 
     def __init__(self, connection: int) -> None:
         self.connection = connection
         self.session: NodeSession | None = None
         self.lane: int | None = None
         """Which log connection of its session it is; None: the control connection."""
-        self.open_requests = 0
+        self.answers = NodeAnswers(connection)
 
 
 class Carried(NamedTuple):
@@ -53,6 +47,8 @@ class Carried(NamedTuple):
 
     link: NodeLink
     epoch: int
+    owed: Owed | None
+    """Its answer; None: another message of its epoch has the one for all of them."""
 
 
 class NodeSession:
@@ -117,6 +113,7 @@ class NodeSession:
         self._check_channel(carry.channel)
         if carry.epoch != NO_EPOCH:
             self._check_epoch(carry.channel, carry.epoch)
+        self._check_commit(carry)
 
     def _check_lane(self, lane: int, channel: int) -> None:
         """S2."""
@@ -138,22 +135,35 @@ class NodeSession:
             raise NodeRefused(NodeErrorCode.TOO_MANY_CHANNELS, text)
 
     def _check_epoch(self, channel: int, epoch: int) -> None:
-        if self.epochs.is_over(epoch):
+        if self.epochs.is_over(epoch) or self.epochs.is_complete(epoch):
             raise NodeRefused(NodeErrorCode.EPOCH_COMMITTED, f"epoch {epoch} was committed")
+        self._check_ahead(epoch)
         last = self._channels.get(channel, NO_EPOCH)
         if epoch < last:
             text = f"channel {channel} is at epoch {last}, not at {epoch}"
             raise NodeRefused(NodeErrorCode.EPOCH_WENT_BACK, text)
 
-    def take(self, link: NodeLink, carry: Carry, size: int, ticket: int) -> None:
+    def _check_ahead(self, epoch: int) -> None:
+        """S3: each epoch has a group commit that waits, or will."""
+        if self.epochs.ahead(epoch) > self._options.commits_max:
+            text = f"{self.epochs.ahead(epoch)} group commits would be open"
+            raise NodeRefused(NodeErrorCode.TOO_MUCH, text)
+
+    def _check_commit(self, carry: Carry) -> None:
+        if carry.commit and (
+            carry.epoch == NO_EPOCH or not self.epochs.may_commit(carry.epoch, carry.commit)
+        ):
+            text = f"a group commit of {carry.commit} messages of epoch {carry.epoch}"
+            raise NodeRefused(NodeErrorCode.BAD_EPOCH, text)
+
+    def take(self, link: NodeLink, carry: Carry, size: int, ticket: int, owed: Owed | None) -> None:
         """Take a message that was checked; it is delivered under a ticket."""
         self._channels[carry.channel] = max(carry.epoch, self._channels.get(carry.channel, 0))
-        self._tickets[ticket] = Carried(link, carry.epoch)
+        self._tickets[ticket] = Carried(link, carry.epoch, owed)
         if carry.epoch != NO_EPOCH:
             self.epochs.arrived(carry.epoch, size)
-            if self.epochs.is_exceeded():
-                text = f"the group commit of epoch {carry.epoch} speaks of fewer messages"
-                raise NodeRefused(NodeErrorCode.EPOCH_COMMITTED, text)
+            if owed is not None:
+                self.epochs.commit(carry.epoch, carry.commit, owed)
 
     def take_ticket(self, ticket: int) -> Carried | None:
         """Return the message that was delivered; None if it is not of this session (S4)."""
@@ -163,18 +173,6 @@ class NodeSession:
         """Forget a channel."""
         self._check_lane(lane, channel)
         self._channels.pop(channel, None)
-
-    # --- group commits ---
-
-    def commit(self, commit: NodeGroupCommit) -> None:
-        """Take a group commit."""
-        if not self.epochs.is_next(commit):
-            text = f"a group commit of {commit.carries} messages up to epoch {commit.epoch}"
-            raise NodeRefused(NodeErrorCode.BAD_EPOCH, text)
-        if self.epochs.open_commits >= self._options.commits_max:
-            text = f"{self.epochs.open_commits} group commits are open"
-            raise NodeRefused(NodeErrorCode.TOO_MUCH, text)
-        self.epochs.commit(commit)
 
     # --- what is said with the answers ---
 

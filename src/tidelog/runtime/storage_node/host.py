@@ -218,9 +218,8 @@ class Host:
                 self._mail.send(report.target, report)
 
     def send(self) -> None:
-        """End the turn: close the epoch, and send all that sessions have to say."""
-        self._leading.end_turn()
-        for heard in self._leading.heard():
+        """End the turn: close the epochs, and send all that sessions have to say."""
+        for heard in self._leading.end_turn():
             self._hear(heard)
         self._following.take()
 

@@ -5,6 +5,7 @@ Invariants:
   L2  of a connection that was left nothing is told any more
   L3  there is a session with each node that shares a stream with this one, and for a while with
       each that a replica has something to say to
+  L4  a session to which something was told or given in a turn is looked at in that turn
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from tidelog.core.session.node_leader import NodeLeader
-from tidelog.core.session.node_messages import NO_EPOCH
+from tidelog.core.session.node_messages import has_answer
 from tidelog.core.session.node_output import Ask, Connect, Heard, Leave, NodeOptions
 from tidelog.errors import BadFrame, LogError
 from tidelog.formats.node_messages import decode_node_answer, encode_node_message
@@ -31,6 +32,8 @@ _logger: Final = logging.getLogger(__name__)
 
 IDLE_TICKS: Final = 600
 """A session with a node that shares no stream ends when it was not used for so long."""
+NO_ANSWER: Final = 0
+"""The number of all requests that have no answer."""
 
 
 class _Line:
@@ -46,11 +49,14 @@ class _Line:
         self._is_left = False
 
     def ask(self, ask: Ask) -> None:
-        if self.connection is not None:
-            self._asked += 1
-            self.connection.send(
-                encode_node_message(ask.request), request=self._asked, attachments=ask.attachment
-            )
+        if self.connection is None:
+            return
+        number = NO_ANSWER
+        if has_answer(ask.request):
+            number = self._asked = self._asked + 1
+        self.connection.send(
+            encode_node_message(ask.request), request=number, attachments=ask.attachment
+        )
 
     def leave(self) -> None:
         """L2."""
@@ -72,7 +78,7 @@ class _Line:
             connection.close()
             self._tell_lost()
             return
-        self._session.put(partial(self._session.leader.connected, self.number))
+        self._session.tell(partial(self._session.leader.connected, self.number))
 
     def on_frame(self, header: FrameHeader, message: bytes, attachment: memoryview) -> None:
         if self._is_left:
@@ -81,12 +87,12 @@ class _Line:
         if header.request != self._answered or len(attachment):
             raise BadFrame(f"answer {header.request} came instead of {self._answered}")
         answer = decode_node_answer(message)
-        self._session.put(partial(self._session.leader.answered, self.number, answer))
+        self._session.tell(partial(self._session.leader.answered, self.number, answer))
 
     def on_broken(self, error: LogError) -> None:
         _logger.warning("node %s: %s", self._session.leader.follower, error)
         if not self._is_left:
-            self._session.put(partial(self._session.leader.undecodable, self.number))
+            self._session.tell(partial(self._session.leader.undecodable, self.number))
         if self.connection is not None:
             self.connection.close()
 
@@ -97,15 +103,16 @@ class _Line:
     def _tell_lost(self) -> None:
         if not self._is_left:
             self._is_left = True
-            self._session.put(partial(self._session.lost, self.number))
+            self._session.tell(partial(self._session.lost, self.number))
 
 
 class LeaderSession:
     """One session: its core and its connections."""
 
-    def __init__(self, leader: NodeLeader, mail: Mail, put: Callable[[Word], None]) -> None:
+    def __init__(self, leader: NodeLeader, mail: Mail, tell: Callable[[Word], None]) -> None:
+        """``tell`` has its core told something in the next turn."""
         self.leader = leader
-        self.put = put
+        self.tell = tell
         self.idle_ticks = 0
         self._mail = mail
         self._lines: dict[int, _Line] = {}
@@ -184,9 +191,10 @@ class LeaderSessions:
         self._mail = mail
         self._put = put
         self._sessions: dict[NodeId, LeaderSession] = {}
+        self._touched: dict[NodeId, LeaderSession] = {}
+        """Those that may have something to do in this turn (L4)."""
         self._shared: frozenset[NodeId] = frozenset()
         self._ended: list[LeaderSession] = []
-        self._epoch = 1
 
     @property
     def leaders(self) -> Iterator[NodeLeader]:
@@ -201,35 +209,39 @@ class LeaderSessions:
 
     def carry(self, target: NodeId, stream: StreamId, payload: Payload, *, in_epoch: bool) -> bool:
         """Send a message; False: it was not taken, and its replica will repeat it."""
-        epoch = self._epoch if in_epoch else NO_EPOCH
-        session = self._session(target)
+        session = self._touched[target] = self._session(target)
         session.idle_ticks = 0
-        return session.leader.carry(stream, payload.message, payload.attachment, epoch=epoch)
+        return session.leader.carry(stream, payload.message, payload.attachment, in_epoch=in_epoch)
 
     def undeliverable(self, node: NodeId) -> None:
         """What a node said is no message between replicas."""
         session = self._sessions.get(node)
         if session is not None:
+            self._touched[node] = session
             session.leader.undeliverable()
 
     def dispose(self, stream: StreamId) -> None:
         """There is no replica of a stream here any more."""
-        for session in self._sessions.values():
+        for node, session in self._sessions.items():
+            self._touched[node] = session
             session.leader.dispose(stream)
 
     def heard(self) -> list[Heard]:
         """Send what is due, and return what came for replicas."""
-        return [one for session in self._sessions.values() for one in session.take()]
+        return [one for session in self._touched.values() for one in session.take()]
 
-    def end_turn(self) -> None:
-        """Close the epoch: one group commit for each follower that was sent anything in it."""
-        for session in self._sessions.values():
-            session.leader.commit(self._epoch)
-        self._epoch += 1
+    def end_turn(self) -> list[Heard]:
+        """Close epochs: one group commit for each follower; send all, and return what came."""
+        for session in self._touched.values():
+            session.leader.commit()
+        heard = self.heard()
+        self._touched.clear()
+        return heard
 
     def tick(self) -> None:
         """Let one unit of time pass."""
         for node, session in list(self._sessions.items()):
+            self._touched[node] = session
             session.leader.tick()
             session.idle_ticks += 1
             if node not in self._shared and session.idle_ticks > IDLE_TICKS:
@@ -251,11 +263,23 @@ class LeaderSessions:
                 follower=node,
                 options=self._options,
             )
-            session = self._sessions[node] = LeaderSession(leader, self._mail, self._put)
+            session = LeaderSession(leader, self._mail, partial(self._tell, node))
+            self._sessions[node] = self._touched[node] = session
         return session
+
+    def _tell(self, node: NodeId, word: Word) -> None:
+        self._put(partial(self._told, node, word))
+
+    def _told(self, node: NodeId, word: Word) -> None:
+        """L4."""
+        session = self._sessions.get(node)
+        if session is not None:
+            self._touched[node] = session
+        word()
 
     def _close(self, node: NodeId) -> None:
         session = self._sessions.pop(node)
+        self._touched.pop(node, None)
         session.leader.close()
         session.take()
         self._ended = [one for one in self._ended if one.is_ending]
