@@ -13,6 +13,7 @@ from tests.runtime.storage_node import (
     test_appends,
     test_parts,
     test_sessions,
+    test_sessions_out,
     test_three_nodes,
     test_upkeep,
 )
@@ -27,6 +28,7 @@ from tidelog.runtime.storage_node.host import Host
 from tidelog.runtime.storage_node.node import StorageNode
 from tidelog.runtime.storage_node.reading import Reading
 from tidelog.runtime.storage_node.sessions_in import _Visitor
+from tidelog.runtime.storage_node.sessions_out import LeaderSessions
 from tidelog.types import Llsn
 
 WAIT_SECONDS: Final = 0.5
@@ -91,6 +93,12 @@ MUTANTS: Final[list[tuple[object, str, object, Callable[[], None]]]] = [
         "_check_source",
         lambda *_: None,
         test_sessions.test_a_node_that_speaks_for_another_one_gets_no_session,
+    ),
+    (
+        LeaderSessions,
+        "_told",
+        lambda self, node, word: word(),
+        test_sessions_out.test_a_session_that_is_told_something_is_looked_at_in_that_turn_alone,
     ),
     (
         Reading,
