@@ -138,6 +138,8 @@ NODE_UNDERWAY_MAX: Final = 64 * KIB
 """Messages of which the same holds."""
 NODE_GROUP_COMMITS_MAX: Final = 16
 """Group commits that one storage node may await from another."""
+NODE_EPOCH_BYTES_MAX: Final = 4 * MIB
+"""What one of them answers for; a larger message goes alone."""
 NODE_ANSWER_BYTES_MAX: Final = MIB
 """What the answer to a group commit brings of messages to the node that asked."""
 NODE_ANSWER_MESSAGES_MAX: Final = 16 * KIB

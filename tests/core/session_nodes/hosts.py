@@ -5,7 +5,8 @@ It does what the shell of a storage node owes to its cores (docs/node-sessions.m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tests.core.replica.protocol.disk import Disk
 from tests.core.replica.protocol.replicas import stored
@@ -160,16 +161,24 @@ class Host:
         if is_said:
             return
         in_epoch = awaits_disk(message)
-        is_taken = self.leaders[message.target].carry(
-            message.stream, payload.message, payload.attachment, in_epoch=in_epoch
-        )
+        with self._noting_closed(message.target) as leader:
+            is_taken = leader.carry(
+                message.stream, payload.message, payload.attachment, in_epoch=in_epoch
+            )
         if is_taken and in_epoch:
             self.carried(message.target)
 
     def end_turn(self) -> None:
         """One group commit for all that was carried in this turn."""
-        for peer, leader in self.leaders.items():
-            before = leader.counters.group_commits
-            leader.commit()
-            if leader.counters.group_commits > before:
-                self.closed(peer)
+        for peer in self.leaders:
+            with self._noting_closed(peer) as leader:
+                leader.commit()
+
+    @contextmanager
+    def _noting_closed(self, peer: int) -> Iterator[NodeLeader]:
+        """Tell whether the session with a peer closes an epoch meanwhile."""
+        leader = self.leaders[peer]
+        before = leader.counters.group_commits
+        yield leader
+        if leader.counters.group_commits > before:
+            self.closed(peer)

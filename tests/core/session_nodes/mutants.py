@@ -72,7 +72,7 @@ def forget_but_the_epochs(original: Callable[[NodeLeader], None]) -> Callable[[N
     """Counts and epochs of a dead session go on in the next one."""
 
     def forget(self: NodeLeader) -> None:
-        if not hasattr(self, "_epoch"):
+        if not hasattr(self, "_closed"):
             original(self)
 
     return forget
@@ -344,8 +344,13 @@ MUTANTS: Final = (
     ),
     NodeMutant(
         "a leader asks for any number of group commits",
-        instead(NodeLeader, "_may_commit", yes),
+        instead(NodeLeader, "_last_to_ask", lambda self: self._closed + 1),
         leader.test_turns_whose_group_commits_have_to_wait_become_one_epoch,
+    ),
+    NodeMutant(
+        "an epoch grows without bound",
+        instead(NodeLeader, "_is_full", no),
+        leader.test_a_large_epoch_is_closed_before_its_turn_ends,
     ),
     NodeMutant(
         "a follower takes any number of group commits",

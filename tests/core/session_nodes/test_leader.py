@@ -131,6 +131,22 @@ def test_turns_whose_group_commits_have_to_wait_become_one_epoch() -> None:
     assert leader.commits() == [(2, 1, 1), (5, 2, 3)]
 
 
+def test_a_large_epoch_is_closed_before_its_turn_ends() -> None:
+    """Or a follower that receives for long would have no reason to answer meanwhile."""
+    leader = LeaderSide(NodeOptions(lanes=1, epoch_bytes_max=100, commits_max=2))
+    for channel, size in ((1, 60), (2, 40), (3, 1), (4, 500), (5, 60)):
+        assert leader.carry(channel, in_epoch=True, size=size)
+    assert leader.commits() == [(2, 1, 2), (3, 2, 1)]
+    assert leader.channels(0) == [1, 2, 3]
+    leader.commit()
+    assert leader.channels(0) == [1, 2, 3]  # Two group commits are on their way.
+    leader.committed(0, 1)
+    assert leader.channels(0) == [1, 2, 3, 4]
+    leader.committed(0, 2)
+    leader.commit()
+    assert leader.commits() == [(2, 1, 2), (3, 2, 1), (4, 3, 1), (5, 4, 1)]
+
+
 def test_group_commits_of_two_lanes_may_be_answered_in_any_order() -> None:
     leader = LeaderSide(NodeOptions(lanes=LANES, underway_max=3, commits_max=2))
     leader.carry(2, in_epoch=True)

@@ -19,7 +19,7 @@ def test_a_random_walk_ends_with_equal_replicas(seed: int) -> None:
 
 def test_walks_come_to_the_rare_places() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(SEEDS, SEEDS + 30):
+    for seed in range(SEEDS, SEEDS + 60):
         walk = NodeWalk(seed)
         walk.go(STEPS)
         for host in walk.cluster.hosts.values():

@@ -28,6 +28,7 @@ class NodeWalk:
                 underway_bytes_max=draw.choice((500, 2_000, 100_000)),
                 underway_max=draw.choice((10, 20, 1_000)),
                 commits_max=draw.choice((1, 2, 10)),
+                epoch_bytes_max=draw.choice((1, 300, 4_000_000)),
                 patience_ticks=8,
                 retry_ticks=draw.choice((1, 2)),
             ),

@@ -4,7 +4,8 @@ In one *turn* the host hands over all that its replicas have to send (``carry``)
 entries as messages of the present epoch, and ends it with ``commit``.  That closes the epoch: what
 is of it leaves, and the last message asks for the group commit, which answers for all of them,
 however many log streams they are of.  While enough group commits are on their way the epoch stays
-open, and grows by what comes in the next turns.
+open, and grows by what comes in the next turns; a large one is closed before its turn ends, and
+leaves when it may.
 
 Nothing is kept for a follower that is not there: what was not taken, or was under way when the
 session ended, is repeated by the replicas (rule T9 of docs/protocol.md).
@@ -13,8 +14,9 @@ Invariants:
   M1  messages of a log channel are sent in their order, on its one log connection
   M2  a message is of at most one epoch, and the one group commit of an epoch counts them all
   M3  nothing of an epoch leaves before it is closed, and none grows after that
-  M4  what was taken and not answered for is bounded, and so are the group commits on their way;
-      an answer makes room for what it answers for, in whatever order answers of lanes come
+  M4  what was taken and not answered for is bounded, and so are the group commits on their way and
+      the bytes of each, unless it has a single message; an answer makes room for what it answers
+      for, in whatever order answers of lanes come
   M5  without one of its connections a session is over, and nothing of it outlives it
   M6  an answer that does not belong to the oldest open request of its connection ends the session
 """
@@ -57,13 +59,13 @@ class NodeLeader:
     """One node towards one follower node.  Not thread-safe."""
 
     __slots__ = (
+        "_answered",
         "_busy",
         "_bytes",
         "_channels",
+        "_closed",
         "_cluster_id",
-        "_commits",
         "_count",
-        "_epoch",
         "_follower",
         "_is_closed",
         "_is_open",
@@ -116,9 +118,9 @@ class NodeLeader:
 
     def _forget_epochs(self) -> None:
         """M2: the next session counts from the start."""
-        self._commits = 0
-        """How many group commits are on their way."""
-        self._epoch = NO_EPOCH
+        self._answered = 0
+        """How many epochs were answered for."""
+        self._closed = NO_EPOCH
         """The last one that was closed."""
         self._begin_epoch()
 
@@ -144,8 +146,9 @@ class NodeLeader:
 
     def take(self) -> list[LeaderOutput]:
         """Hand over what to carry out now, in this order."""
+        may_leave = min(self._closed, self._last_to_ask())
         for number, lane in list(self._busy.items()):
-            self._outputs += lane.take(self._epoch)
+            self._outputs += lane.take(may_leave)
             if not lane.has_waiting:
                 del self._busy[number]
         outputs, self._outputs = self._outputs, []
@@ -261,7 +264,7 @@ class NodeLeader:
                 self._begun(lane, secret)
             case LaneOpen(), Ack():
                 self._opened(lane)
-            case ((Carry(epoch=0) | ChannelDispose()), Ack()):
+            case ((Carry() | ChannelDispose()), Ack()) if asked.epoch == NO_EPOCH:
                 self._room.release(asked.count, asked.bytes)
             case Carry(), NodeGroupCommitted(epoch) if epoch == asked.epoch != NO_EPOCH:
                 self._group_committed(asked, answer)
@@ -282,7 +285,7 @@ class NodeLeader:
 
     def _group_committed(self, asked: Waiting, answer: NodeGroupCommitted) -> None:
         """M4."""
-        self._commits -= 1
+        self._answered += 1
         self._room.release(asked.count, asked.bytes)
         self.counters.heard += len(answer.said)
         self._outputs += [Heard(self._follower, one.channel, one.message) for one in answer.said]
@@ -303,7 +306,9 @@ class NodeLeader:
         self._channels[channel] = None
         self.counters.carries += 1
         if in_epoch:
-            epoch = self._epoch + 1
+            if self._last is not None and self._is_full(size):
+                self._close(self._last)
+            epoch = self._closed + 1
             waiting = Waiting(Carry(channel, epoch, message), attachment, epoch=epoch)
             self._count_in(waiting, size)
         else:
@@ -347,16 +352,23 @@ class NodeLeader:
     def commit(self) -> None:
         """End a turn: close the epoch, if it has messages and its group commit need not wait."""
         self._room.end_turn()
-        if self._last is not None and self._may_commit():
-            self._last.commit(self._count, self._bytes)
-            self._epoch += 1
-            self._commits += 1
-            self.counters.group_commits += 1
-            self._begin_epoch()
+        if self._last is not None and self._closed < self._last_to_ask():
+            self._close(self._last)
 
-    def _may_commit(self) -> bool:
-        """M4."""
-        return self._commits < self._options.commits_max
+    def _close(self, last: Waiting) -> None:
+        """M2, M3."""
+        last.commit(self._count, self._bytes)
+        self._closed += 1
+        self.counters.group_commits += 1
+        self._begin_epoch()
+
+    def _is_full(self, size: int) -> bool:
+        """Whether the epoch has no room for a message of this size (M4)."""
+        return self._bytes + size > self._options.epoch_bytes_max
+
+    def _last_to_ask(self) -> int:
+        """The last epoch whose group commit may be on its way now (M4)."""
+        return self._answered + self._options.commits_max
 
     def validate(self) -> None:
         """Check every invariant at full length, for tests and simulations."""
@@ -364,6 +376,9 @@ class NodeLeader:
             check(lane.lane == number, f"M1: lane {number} has the connection of {lane.lane}")
         check(self._room.count <= self._options.underway_max, "M4: too much is under way")
         check(self._count <= self._room.count, "M4: what waits is not under way")
-        check(self._commits <= self._options.commits_max, "M4: too many group commits are asked")
-        check(self._commits <= self._epoch, "M2: there are more group commits than epochs")
+        check(
+            self._count <= 1 or self._bytes <= self._options.epoch_bytes_max,
+            "M4: an epoch is too large",
+        )
+        check(self._answered <= self._closed, "M2: an epoch was answered for before it was closed")
         check(bool(self._lanes) or self._room.count == 0, "M5: a session that is over goes on")

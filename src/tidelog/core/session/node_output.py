@@ -37,6 +37,8 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     commits_max: int = 3
     """Group commits on their way: one whose sync runs at the follower, one that will go into the
     next sync there, one that travels.  What comes meanwhile leaves with the next one."""
+    epoch_bytes_max: int = limits.NODE_EPOCH_BYTES_MAX
+    """What one group commit answers for: a follower that receives much is not silent for long."""
     channels_max: int = limits.STREAMS_MAX
     """Log channels of a session."""
     patience_ticks: int = 250
@@ -58,6 +60,7 @@ BOUNDS = {
     "underway_bytes_max": limits.NODE_UNDERWAY_BYTES_MAX,
     "underway_max": limits.NODE_UNDERWAY_MAX,
     "commits_max": limits.NODE_GROUP_COMMITS_MAX,
+    "epoch_bytes_max": limits.NODE_EPOCH_BYTES_MAX,
     "channels_max": limits.STREAMS_MAX,
     "patience_ticks": TICKS_MAX,
     "keep_ticks": TICKS_MAX,
