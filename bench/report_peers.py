@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from bench.peers.goals import goal_rows
+from bench.peers.goals import goal_rows, goals_line
 from bench.peers.measuring import Figures
 from bench.peers.running import PeerResults, Row
 from bench.peers.tidelog import Tidelog
@@ -27,7 +27,9 @@ _NOTE: Final = (
     "processors for each record, of all nodes and of the client."
 )
 _SPACE: Final = (
-    "Bytes on all disks for each byte of values and each replica, once nothing more is written."
+    "Bytes on all disks for each byte of values and each replica, once nothing more is written. "
+    "Tidelog's WAL was moved into segments by `tidelog compact run --full`; its files, which have "
+    "all of their blocks from the start and are used again, are not counted."
 )
 
 
@@ -42,6 +44,7 @@ def peers_section(results: PeerResults) -> str:
     if space := _space_rows(results):
         headers = ("system", "variant", *(work.name for work in DISKS))
         parts.append(f"### Space\n\n{_SPACE}\n\n{table(headers, space)}")
+    parts.append(goals_line(results.figures))
     return "\n\n".join(parts)
 
 

@@ -80,6 +80,17 @@ def goal_rows(found: Found) -> list[tuple[str, str, str]]:
     return [row for goal in GOALS if (row := _row(goal, found)) is not None]
 
 
+def goals_line(found: Found) -> str:
+    """How many goals are met, and which are not; what was not measured is counted, too."""
+    rows = goal_rows(found)
+    missed = [goal for goal, _, met in rows if met == "no"]
+    text = f"**Goals: {len(rows) - len(missed)} of {len(GOALS)} met"
+    text += f", {len(missed)} missed" + (
+        f", {left} not measured" if (left := len(GOALS) - len(rows)) else ""
+    )
+    return text + ".**" + (f" Missed: {'; '.join(missed)}." if missed else "")
+
+
 def _row(goal: Goal, found: Found) -> tuple[str, str, str] | None:
     ours = _best(goal, found.get(goal.work, {}), lambda row: _is_ours(goal, row))
     if ours is None:

@@ -130,8 +130,11 @@ class Cluster(ABC):
         """What all nodes have on their disks."""
         return disk_bytes(self.directory)
 
-    def kept_records(self, topic: str, records: int) -> int:
-        """How many of the records that a topic was given are among these bytes."""
+    def flushed(self, topic: str, records: int) -> int:
+        """Have what a topic was given put where it stays, if there is a call for that.
+
+        Return how many of the records are among ``kept_bytes`` then.
+        """
         return records
 
 

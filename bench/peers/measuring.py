@@ -153,9 +153,10 @@ def _disk(cluster: Cluster, work: Work, scale: Scale) -> Iterator[Measured]:
     count = scale.disk_bytes // (work.size * batch)
     with cluster.clients(topic)[0] as client:
         client.append_batches(values_of(work.size, batch), count)
+    records = cluster.flushed(topic, count * batch)
     cluster.processes.pids.settle()
     kept = cluster.kept_bytes() - before
-    if records := cluster.kept_records(topic, count * batch):
+    if records:
         payload = records * work.size * NODES
         yield Measured("", work, {"disk_bytes_per_byte": kept / payload})
 

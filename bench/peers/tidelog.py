@@ -85,10 +85,12 @@ class TidelogCluster(Cluster):
         wal = sum(map(disk_bytes, self.directory.rglob(WAL_DIRECTORY)))
         return disk_bytes(self.directory) - wal
 
-    def kept_records(self, topic: str, records: int) -> int:
-        """What has moved from the WAL to segments."""
-        with self.nodes.connect() as log:
-            return sum(stream.entries for stream in log.topic(topic).stats().streams)
+    def flushed(self, topic: str, records: int) -> int:
+        """As ``tidelog compact run --full`` does: the WAL of every node is moved into segments."""
+        with self.nodes.connect(timeout=TIMEOUT_MS / 1_000) as log:
+            handle = log.topic(topic)
+            handle.compact(full=True)
+            return sum(stream.entries for stream in handle.stats().streams)
 
     def readers(self, topic: str) -> Sequence[Client]:
         return (TidelogClient(self.nodes.url_of(topic), self.level),)

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bench.peers import installing, running
-from bench.peers.goals import BATCHED_SMALL, goal_rows
+from bench.peers.goals import BATCHED_SMALL, GOALS, goal_rows, goals_line
 from bench.peers.installing import JavaModule, Store
 from bench.peers.interface import Client, Cluster, Reading, Variant
 from bench.peers.kafka import Kafka
@@ -165,6 +165,19 @@ def test_a_goal_compares_the_best_clients_at_the_durability_it_names() -> None:
         ("9.00", "yes"),
         ("3.00", "no"),
     ]
+
+
+def test_the_last_line_counts_the_goals_and_names_those_that_are_missed() -> None:
+    ours, theirs = Variant("ordered", "", syncs=True), Variant("default", "")
+    figures = {
+        Row("Tidelog", ours, "lean"): {"records_per_second": 500.0},
+        Row("Kafka", theirs, "lean"): {"records_per_second": 100.0},
+        Row("NATS JetStream", theirs, "lean"): {"records_per_second": 100.0},
+    }
+    line = goals_line({BATCHED_SMALL: figures})
+    assert f"1 of {len(GOALS)} met, 1 missed, {len(GOALS) - 2} not measured" in line
+    assert "8 × NATS JetStream" in line
+    assert "Kafka" not in line
 
 
 def test_files_that_are_not_what_the_lock_says_are_refused(
