@@ -229,6 +229,7 @@ async def test_the_figures_of_a_node_tell_roles_lag_and_latencies() -> None:
         assert {one.node for one in status.followers} == {2, 3}
         text = render(node.metrics()).decode()
         assert 'tidelog_node_append_seconds_count{stage="ordered"} 1.0' in text
+        assert "tidelog_node_order_seconds_count 1.0" in text
         assert 'tidelog_replica_role{role="leader",stream="1",topic="1"} 1.0' in text
         assert 'tidelog_session_open{node="2"} 1.0' in text
         assert "tidelog_node_append_entries_total 2.0" in text

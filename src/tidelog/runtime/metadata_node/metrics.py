@@ -10,13 +10,18 @@ from tidelog.core.metadata.repository import Repository
 from tidelog.core.raft.options import Role
 from tidelog.net.metrics import counter, gauge, labelled
 from tidelog.runtime.metadata_node.disk import MetadataDisk
+from tidelog.runtime.metadata_node.rounds import Rounds
 
 
-def metrics_of(repository: Repository, disk: MetadataDisk, elections: int) -> Iterator[Metric]:
+def metrics_of(
+    repository: Repository, disk: MetadataDisk, rounds: Rounds, elections: int
+) -> Iterator[Metric]:
     """All of them, as they stand."""
     yield from _raft(repository, elections)
     yield from _order(repository)
     for name, text, value in (
+        ("rounds", "Batches proposed and applied here.", rounds.count),
+        ("round_seconds", "From the proposal of these to their application.", rounds.seconds),
         ("fsyncs", "Syncs of the Raft log.", disk.groups),
         ("fsync_seconds", "Time spent on writing and syncing it.", disk.seconds),
     ):

@@ -29,6 +29,7 @@ from tidelog.runtime.metadata_node.asking import Asking
 from tidelog.runtime.metadata_node.disk import MetadataDisk
 from tidelog.runtime.metadata_node.membership import MemberChanges
 from tidelog.runtime.metadata_node.metrics import metrics_of
+from tidelog.runtime.metadata_node.rounds import Rounds
 from tidelog.runtime.metadata_node.telling import Telling
 from tidelog.runtime.metadata_node.timing import MetadataTiming
 from tidelog.runtime.post import Post
@@ -79,6 +80,7 @@ class MetadataNode:
         self._asking: Asking
         self._telling: Telling
         self._members: MemberChanges
+        self._rounds: Rounds
         self._own: dict[int, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -101,6 +103,7 @@ class MetadataNode:
         self._asking = Asking(self._post, self.repository)
         self._telling = Telling(self._post, self.repository)
         self._members = MemberChanges(self.repository, self._post, self.ask, self._wake)
+        self._rounds = Rounds(self.repository.raft)
         self._learn_members()
         self._is_running = True
         self._post.on(_PEER_KINDS, self._on_peer)
@@ -153,7 +156,7 @@ class MetadataNode:
         """For Prometheus."""
         if not self._is_running:
             return ()
-        return metrics_of(self.repository, self._disk, self.elections)
+        return metrics_of(self.repository, self._disk, self._rounds, self.elections)
 
     @property
     def syncs(self) -> int:
@@ -241,8 +244,10 @@ class MetadataNode:
         self._is_woken = False
         if not self._is_running:
             return
+        begin = self._loop.time()
         while self.repository.has_output:
             self._carry_out(self.repository.take())
+        self._rounds.look(begin, self._loop.time())
         self._telling.tell_changes()
         self._note_leader()
 

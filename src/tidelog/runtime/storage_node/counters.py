@@ -12,7 +12,8 @@ from typing import Final
 from tidelog.interface.records import Ack
 
 SECONDS_BOUNDS: Final = (
-    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 60.0,
+    0.0001, 0.00015, 0.0002, 0.0003, 0.0005, 0.0007, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.007,
+    0.01, 0.015, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 60.0,
 )  # fmt: skip
 COUNT_BOUNDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096, 16384)
 
@@ -60,6 +61,8 @@ class Counters:
     """Writes of replicas that one sync made durable."""
     cut_seconds: Histogram = field(default_factory=Histogram)
     """Between two cuts of which the node was told."""
+    order_seconds: Histogram = field(default_factory=Histogram)
+    """From the first report after a cut that leaves something to order to the next cut."""
     turns: int = 0
     terms: int = 0
     """Terms that replicas went to: elections and reconfigurations."""

@@ -97,6 +97,8 @@ class Host:
         """Told when the log of a replica was deleted, or filled up."""
         self.has_news = False
         """Whether more may be readable than before."""
+        self.has_reported = False
+        """Whether a report went out that leaves something to order."""
 
     @property
     def begun(self) -> int:
@@ -216,6 +218,7 @@ class Host:
         while self.hosting.has_output:
             for report in self.hosting.take():
                 self._mail.send(report.target, report)
+                self.has_reported |= any(one.length for one in report.reports)
 
     def send(self) -> None:
         """End the turn: close the epochs, and send all that sessions have to say."""

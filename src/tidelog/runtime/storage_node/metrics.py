@@ -116,6 +116,8 @@ def _cluster(figures: NodeFigures) -> Iterator[Metric]:
     yield counter("tidelog_node_turns", "Turns of the host.", counters.turns)
     text = "Time between two cuts that the node was told of."
     yield _histogram("tidelog_node_cut_seconds", text, counters.cut_seconds)
+    text = "From the first report after a cut to the next cut."
+    yield _histogram("tidelog_node_order_seconds", text, counters.order_seconds)
     text = "Messages that nobody could take, by reason."
     yield labelled("tidelog_node_dropped_messages", text, "reason", counters.dropped)
     unheard = {reason.name.lower(): count for reason, count in figures.unheard.items()}

@@ -129,6 +129,8 @@ class StorageNode:
         self._due = 0.0
         self._ticks = 0
         self._last_cut = 0.0
+        self._reported = 0.0
+        """When the first report went out since the last cut; 0 if none did."""
         self._topics: list[TopicManifest] = []
         self._is_running = False
         self._has_failed = False
@@ -224,6 +226,9 @@ class StorageNode:
             if self._last_cut:
                 self._counters.cut_seconds.observe(now - self._last_cut)
             self._last_cut = now
+            if self._reported:
+                self._counters.order_seconds.observe(now - self._reported)
+                self._reported = 0.0
 
     def _durable(self, number: int) -> None:
         for stream in self._host.durable(number):
@@ -258,6 +263,9 @@ class StorageNode:
     def _end_turn(self) -> None:
         self._counters.turns += 1
         self._host.settle()
+        if self._host.has_reported:
+            self._host.has_reported = False
+            self._reported = self._reported or self._loop.time()
         self._host.send()
         self._syncs.kick()
         if self._host.has_news:
