@@ -19,6 +19,8 @@ from bench import (
     large,
     order,
     pair,
+    scaling,
+    spans,
     spark_cluster,
     spark_read,
     spark_write,
@@ -26,8 +28,10 @@ from bench import (
 from bench.machine import facts
 from bench.peers import running as peers
 from bench.peers import works as peer_works
+from bench.plots import PLOTS
 from bench.report import Results, merged, page
-from bench.report_peers import PLOTS, peer_plots
+from bench.report_peers import peer_plots
+from bench.report_scaling import scaling_plots
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "bench" / "RESULTS.md"
@@ -40,6 +44,8 @@ PARTS = (
     "spark-cluster",
     "order",
     "failover",
+    "spans",
+    "scaling",
     "peers",
 )
 
@@ -113,6 +119,16 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
         for name, measured in failover.measure_failover(directory, rounds):
             results.failover[name] = measured
             tell_of(name, measured)
+    if "spans" in parts:
+        of_spans = spans.QUICK if options.quick else spans.Scale()
+        for name, measured in spans.measure_spans(directory, of_spans):
+            results.spans[name] = measured
+            tell_of(name, measured)
+    if "scaling" in parts:
+        of_scaling = scaling.QUICK if options.quick else scaling.Scale()
+        for curve, point in scaling.measure_scaling(directory, of_scaling):
+            results.scaling.setdefault(curve, []).append(point)
+            tell_of(f"{curve.value}: {point.text}", point.figures)
     if "peers" in parts:
         works = peer_works.QUICK if options.quick else peer_works.Scale()
         names = options.peers.split(",")
@@ -134,11 +150,12 @@ def tell_of(name: str, measured: dict[str, float]) -> None:
 
 
 def write_plots(results: Results) -> None:
-    if results.peers is None:
-        return
+    plots = scaling_plots(results.scaling)
+    if results.peers is not None:
+        plots |= peer_plots(results.peers)
     place = PAGE.parent / PLOTS
     place.mkdir(exist_ok=True)
-    for name, text in peer_plots(results.peers).items():
+    for name, text in plots.items():
         (place / name).write_text(text, encoding="utf-8")
 
 

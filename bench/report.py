@@ -11,7 +11,10 @@ from bench.report_failover import failover_section
 from bench.report_order import order_section
 from bench.report_pair import pair_section
 from bench.report_peers import peers_section
+from bench.report_scaling import scaling_section
 from bench.report_served import client_section, spark_cluster_section, spark_section
+from bench.report_spans import spans_section
+from bench.scaling import Curve, Point
 from bench.tables import table
 
 BATCHED_OF_DISK_MIN = 0.6
@@ -40,6 +43,8 @@ class Results:
     spark_cluster: dict[str, dict[str, float]] = field(default_factory=dict)
     order: dict[str, dict[str, float]] = field(default_factory=dict)
     failover: dict[str, dict[str, float]] = field(default_factory=dict)
+    spans: dict[str, dict[str, float]] = field(default_factory=dict)
+    scaling: dict[Curve, list[Point]] = field(default_factory=dict)
     peers: PeerResults | None = None
 
 
@@ -60,6 +65,8 @@ def merged(known: str, results: Results) -> str:
         "spark-cluster",
         "order",
         "failover",
+        "spans",
+        "scaling",
         "peers",
     )
     text = [f"{_PART.format(name)}\n\n{parts[name]}" for name in order if name in parts]
@@ -95,6 +102,11 @@ def _sections(results: Results) -> dict[str, str]:
     if results.failover:
         text = failover_section(results.failover)
         sections["failover"] = f"## Cluster and fail-over\n\n{run}\n\n{text}"
+    if results.spans:
+        text = spans_section(results.spans)
+        sections["spans"] = f"## Where a record's time goes\n\n{run}\n\n{text}"
+    if results.scaling:
+        sections["scaling"] = f"## Scaling\n\n{run}\n\n{scaling_section(results.scaling)}"
     if results.peers is not None:
         sections["peers"] = f"## Peers\n\n{run}\n\n{peers_section(results.peers)}"
     return sections

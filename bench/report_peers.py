@@ -10,11 +10,10 @@ from bench.peers.measuring import Figures
 from bench.peers.running import PeerResults, Row
 from bench.peers.tidelog import Tidelog
 from bench.peers.works import APPENDS, DISKS, READS, TOTAL_ORDER, Kind, Work
-from bench.plots import Bar, bar_chart
+from bench.plots import PLOTS, Bar, bar_chart
 from bench.tables import table
 
 OURS: Final = Tidelog.name
-PLOTS: Final = "plots"
 _NOTE: Final = (
     "Three nodes of every system on this machine, three replicas of everything, one client. In "
     "each round every system is started afresh in every variant, does all works and is stopped; "

@@ -84,11 +84,11 @@ def goals_line(found: Found) -> str:
     """How many goals are met, and which are not; what was not measured is counted, too."""
     rows = goal_rows(found)
     missed = [goal for goal, _, met in rows if met == "no"]
-    text = f"**Goals: {len(rows) - len(missed)} of {len(GOALS)} met"
-    text += f", {len(missed)} missed" + (
-        f", {left} not measured" if (left := len(GOALS) - len(rows)) else ""
-    )
-    return text + ".**" + (f" Missed: {'; '.join(missed)}." if missed else "")
+    counts = [f"{len(rows) - len(missed)} of {len(GOALS)} met", f"{len(missed)} missed"]
+    if unmeasured := len(GOALS) - len(rows):
+        counts.append(f"{unmeasured} not measured")
+    names = f" Missed: {'; '.join(missed)}." if missed else ""
+    return f"**Goals: {', '.join(counts)}.**{names}"
 
 
 def _row(goal: Goal, found: Found) -> tuple[str, str, str] | None:

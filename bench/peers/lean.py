@@ -10,6 +10,7 @@ client would send; it only leaves out making it again for each append.
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Coroutine, Sequence
@@ -137,17 +138,44 @@ class Link(asyncio.Protocol):
                 sent += 1
             await self.changed()
 
+    async def pump_until(
+        self, frame: Frame, deadline: float, window: int, count: int = sys.maxsize
+    ) -> int:
+        """Send a frame until a time of the performance counter, or ``count`` times (L2).
+
+        Returns how often it was sent, once all of that is acknowledged.
+        """
+        begin = self.acknowledged
+        sent = 0
+        while True:
+            done = (self.acknowledged - begin) // frame.acknowledgements
+            may_send = sent < count and perf_counter() < deadline
+            if done == sent and not may_send:
+                return sent
+            while may_send and sent - done < window and self.has_room:
+                self.send(frame)
+                sent += 1
+                may_send = sent < count
+            await self.changed()
+
     async def one_by_one(self, frame: Frame, count: int) -> list[float]:
         """Send a frame ``count`` times, each when the last was acknowledged; seconds of each."""
-        taken = []
-        for _ in range(count):
-            goal = self.acknowledged + frame.acknowledgements
-            begin = perf_counter()
-            self.send(frame)
-            while self.acknowledged < goal:
-                await self.changed()
-            taken.append(perf_counter() - begin)
+        return [await self._timed_one(frame) for _ in range(count)]
+
+    async def one_by_one_until(self, frame: Frame, deadline: float) -> list[float]:
+        """The same until a time of the performance counter, and at least once."""
+        taken = [await self._timed_one(frame)]
+        while perf_counter() < deadline:
+            taken.append(await self._timed_one(frame))
         return taken
+
+    async def _timed_one(self, frame: Frame) -> float:
+        goal = self.acknowledged + frame.acknowledgements
+        begin = perf_counter()
+        self.send(frame)
+        while self.acknowledged < goal:
+            await self.changed()
+        return perf_counter() - begin
 
     def send_timed(self, frame: Frame, due: float) -> None:
         """Send a frame whose answer is to be timed from ``due`` on (L1)."""

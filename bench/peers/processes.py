@@ -144,6 +144,14 @@ class Pids:
                     total += int(value) if name == "write_bytes" else 0
         return total
 
+    def own_bytes(self) -> list[int]:
+        """Memory of each that is no file's: heaps and stacks."""
+        return [_status_bytes(pid, "RssAnon") for pid in self._roots]
+
+    def resident_bytes(self) -> list[int]:
+        """Memory of each, with the pages of files that it maps."""
+        return [_status_bytes(pid, "VmRSS") for pid in self._roots]
+
     def settle(self) -> None:
         """Wait until they have written next to nothing for a while, or for long enough."""
         deadline = monotonic() + SETTLE_SECONDS
@@ -171,6 +179,15 @@ class Pids:
 def _stat_fields(pid: int) -> list[str]:
     """What follows the name in ``/proc/PID/stat``: state, parent, …"""
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+
+
+def _status_bytes(pid: int, name: str) -> int:
+    """A size of ``/proc/PID/status``; 0 if it is not told."""
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return int(value.split()[0]) * 1024
+    return 0
 
 
 def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

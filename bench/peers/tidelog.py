@@ -195,6 +195,11 @@ class TidelogLink(Link):
         )
         self.transport.writelines((header, frame.data) if frame.data else (header,))
 
+    async def greet(self, port: int) -> None:
+        """Connect to a node, and be welcome there."""
+        await open_link(self, port)
+        await self.pump(Frame(b""), 1, 1)
+
     def acknowledgements_in(self, data: bytes) -> int:
         self._received += data
         found = begin = 0
@@ -228,13 +233,12 @@ class LeanTidelog(LeanClient):
         self._port = port
         self._stream = stream
         request: Request = AppendBatches(topic, (stream,), ack=level)
-        self._request = _ENCODER.encode(request)
+        self.request = _ENCODER.encode(request)
 
     async def new_link(self) -> Link:
         link = TidelogLink()
-        await open_link(link, self._port)
-        await link.pump(Frame(b""), 1, 1)
-        link.request = self._request
+        await link.greet(self._port)
+        link.request = self.request
         return link
 
     def frame(self, values: Sequence[bytes]) -> Frame:
