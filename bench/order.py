@@ -2,14 +2,15 @@
 
 *Cut*: the machine by itself, reports of three replicas of each changed stream and the cut over
 them.  *Group*: three metadata nodes in this process, every message and write encoded and decoded
-as on the wire, each Raft write synced to this disk; one round of reports at a time.
+as on the wire, each Raft write synced to this disk; one round of reports at a time.  *Nodes*: see
+``order_nodes``.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -17,6 +18,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from bench import order_nodes
 from tidelog.core.metadata.commands import Change, RegisterNode
 from tidelog.core.metadata.messages import Collect, CommitResult, NodeReport, Share, ToStorage
 from tidelog.core.metadata.repository import Repository, RepositoryOptions
@@ -44,9 +46,10 @@ class Scale:
     streams: tuple[int, ...] = (10, 100, 1_000, 10_000)
     cuts: int = 2_000
     rounds: int = 500
+    nodes: order_nodes.Scale = field(default_factory=order_nodes.Scale)
 
 
-QUICK = Scale(streams=(10, 100), cuts=50, rounds=10)
+QUICK = Scale(streams=(10, 100), cuts=50, rounds=10, nodes=order_nodes.QUICK)
 
 
 def measure_order(directory: Path, scale: Scale) -> Iterator[tuple[str, dict[str, float]]]:
@@ -58,6 +61,7 @@ def measure_order(directory: Path, scale: Scale) -> Iterator[tuple[str, dict[str
         yield f"cut, all {streams} streams", _cuts(streams, streams, every)
     for streams in scale.streams:
         yield f"group, {streams} streams", _group(directory / f"group-{streams}", streams, scale)
+    yield from order_nodes.measure_nodes(scale.nodes)
 
 
 def _topics(streams: int) -> Iterator[CreateTopic]:
