@@ -33,7 +33,6 @@ from tidelog.core.operator import row as operator_row
 from tidelog.core.operator.plan import changed_ensemble
 from tidelog.core.order import machine as order_machine
 from tidelog.core.order.commands import Quorum
-from tidelog.core.replica import leading as replica_leading
 from tidelog.core.replica import ordering as replica_ordering
 from tidelog.core.replica.changing import Changing
 from tidelog.core.replica.cursor import Cursor
@@ -338,7 +337,7 @@ MUTANTS: Final = (
     ),
     StoryMutant(
         "half of the ensemble is enough",
-        instead(replica_leading, "quorum_size", half),
+        instead(Quorum, "size", half),
         schedules.test_v2_the_write_quorum_is_that_of_the_final_ensemble,
     ),
     StoryMutant(

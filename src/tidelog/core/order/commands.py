@@ -31,6 +31,10 @@ class Quorum(Enum):
     MAJORITY = "majority"
     ALL = "all"
 
+    def size(self, members: int) -> int:
+        """Return how many of so many members that is."""
+        return members if self is Quorum.ALL else members // 2 + 1
+
 
 TopicVersions: TypeAlias = Literal["log", "explicit"]
 """Who gives the entries of a topic their write versions: the log, or whoever appends."""

@@ -9,11 +9,6 @@ from tidelog.core.order.state import ReplicaOrder
 from tidelog.types import Llsn, Version
 
 
-def quorum_size(quorum: Quorum, members: int) -> int:
-    """Return how many of so many members must have an entry."""
-    return members if quorum is Quorum.ALL else members // 2 + 1
-
-
 def durable_end(replicas: Sequence[ReplicaOrder], quorum: Quorum) -> Llsn:
     """How far the write quorum has the stream durable in its term; 0 if too few say anything."""
     ends = sorted([replica.end for replica in replicas])

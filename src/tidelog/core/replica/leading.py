@@ -9,7 +9,6 @@ Invariants:
 
 from __future__ import annotations
 
-from tidelog.core.order.quorum import quorum_size
 from tidelog.core.replica.backlog import Backlog
 from tidelog.core.replica.cursor import UNTOLD, Cursor
 from tidelog.core.replica.entries import NO_PRODUCER, Batch, EntryId
@@ -284,13 +283,13 @@ class Leading:
     def quorum_place(self, ensemble: tuple[NodeId, ...]) -> Llsn:
         """Return up to where a write quorum of an ensemble surely has the log."""
         places = sorted([self._confirmed_by(node) for node in ensemble], reverse=True)
-        return places[quorum_size(self.quorum, len(ensemble)) - 1]
+        return places[self.quorum.size(len(ensemble)) - 1]
 
     def is_followed_in(self, term: Term, ensemble: tuple[NodeId, ...]) -> bool:
         """Whether a write quorum of an ensemble was heard of in this term."""
         heard = [one for one, cursor in self.cursors.items() if cursor.heard_in >= term]
         alive = [one for one in ensemble if one == self._state.node or one in heard]
-        return len(alive) >= quorum_size(self.quorum, len(ensemble))
+        return len(alive) >= self.quorum.size(len(ensemble))
 
     def _confirmed_by(self, node: NodeId) -> Llsn:
         """How much of the log a member surely has; of our own only what is durable (E3)."""
