@@ -9,7 +9,7 @@ cuts counts.
 The model says of a cut over ``A`` streams with ``r`` replicas, ``N`` storage nodes and ``m``
 metadata nodes what the leader takes in, sends and writes, and what that costs it:
 
-    messages in     N / m + (m - 1) + 2 (m - 1): reports, shares, Raft's answers
+    messages in     N / m + 2 (m - 1): reports, shares, Raft's answers
     messages out    N / m + 2 (m - 1): results, Raft's entries and commits
     entry bytes     e0 + e1 r A
     bytes out       f0 N / m + f1 r A / m + (m - 1) entry bytes
@@ -59,8 +59,10 @@ from tidelog.runtime.post import Post
 from tidelog.types import FIRST_LLSN, FIRST_TERM, Llsn, NodeId, StreamId, TopicId, Version
 
 REPLICAS: Final = 3
-RAFT_MESSAGES: Final = 2
-"""To each follower, in a cut: the entry, then that it is committed; both are answered."""
+MESSAGES_TO_OTHERS: Final = 2
+"""To each other metadata node, in a cut: the entry, then that it is committed."""
+MESSAGES_OF_OTHERS: Final = 2
+"""Of each of them: its share of the reports, and that it has the entry."""
 STREAMS_PER_TOPIC: Final = 1_000
 FIRST_STORAGE: Final = 1_000
 """Numbers of storage nodes; those of metadata nodes are below."""
@@ -175,8 +177,8 @@ class Model:
         others = size.metadata - 1
         entry = _sum(self.entry, _entry_terms(size))
         return {
-            "messages_in": size.share + (1 + RAFT_MESSAGES) * others,
-            "messages_out": size.share + RAFT_MESSAGES * others,
+            "messages_in": size.share + MESSAGES_OF_OTHERS * others,
+            "messages_out": size.share + MESSAGES_TO_OTHERS * others,
             "entry_bytes": entry,
             "bytes_out": _sum(self.results, _result_terms(size)) + others * entry,
             "leader_us": _sum(self.time, _time_terms(size)),

@@ -28,6 +28,7 @@ from tidelog.core.raft.messages import (
 from tidelog.core.raft.options import Ignored
 from tidelog.core.raft.output import ReadReady
 from tidelog.core.raft.state import State
+from tidelog.invariants import check
 from tidelog.types import NodeId
 
 UNKNOWN: Final = Index(-1)
@@ -71,6 +72,8 @@ class Following:
             if begin <= log.last_index:
                 if self._is_settled(begin):
                     return
+                is_other = log.term_of(begin) != entries[fresh].term
+                check(is_other, f"G3: entry {begin} is truncated, and the leader has the same")
                 state.truncate(begin)
             state.append(entries[fresh:])
         matched = max(Index(request.previous_index + len(request.entries)), log.snapshot_index)
