@@ -109,6 +109,7 @@ class StorageProcess(Process):
         for stream, replica in list(self.replicas.items()):
             replica.tick()
             self._settle(stream, replica)
+        self.hosting.tick()
         self._report()
 
     # Clients.

@@ -17,16 +17,20 @@ from tidelog.types import Llsn
 class Backlog:
     """The uncommitted appends of one reign."""
 
-    __slots__ = ("_appends", "size")
+    __slots__ = ("_appends", "size", "taken")
 
     def __init__(self) -> None:
         self._appends: deque[tuple[Llsn, int]] = deque()
         self.size = 0
+        self.taken = 0
+        """What all appends weigh together, committed or not."""
 
     def add(self, batch: Batch) -> None:
         """Take in an append."""
-        self._appends.append((batch.head.llsn, weight(batch)))
-        self.size += weight(batch)
+        size = weight(batch)
+        self._appends.append((batch.head.llsn, size))
+        self.size += size
+        self.taken += size
 
     def release(self, commit: Llsn) -> None:
         """Forget what is committed by now."""

@@ -4,6 +4,8 @@ Invariants:
   C1  confirmed <= pushed < the end of the leader's log
   C2  what is in flight is a run of messages with rising ends above ``confirmed``
   C3  only an attached cursor that is not leaving has anything in flight, and only it counts
+  C4  behind enough messages in flight, little waits for an answer and for what comes until then:
+      under load messages grow, and nobody waits for a timer
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ class Cursor:
     """One follower, as its leader sees it."""
 
     __slots__ = (
+        "_gathers_to",
         "_inflight",
         "_inflight_bytes",
         "_is_leaving",
@@ -45,6 +48,8 @@ class Cursor:
         self._is_leaving = False
         self._inflight: deque[tuple[Llsn, int]] = deque()
         self._inflight_bytes = 0
+        self._gathers_to = 0
+        """What the leader must have taken before more leaves, unless an answer comes first."""
         self._waited_ticks = 0
         self.confirmed = NO_LLSN
         """The follower has all up to here, durable and equal to the leader's log."""
@@ -91,6 +96,17 @@ class Cursor:
         """Whether more may be sent before something is answered."""
         return self._inflight_bytes < options.inflight_bytes_max
 
+    def is_gathering(self, taken: int) -> bool:
+        """Whether what it lacks waits, now that the leader has taken so many bytes (C4)."""
+        return taken < self._gathers_to
+
+    def gathers(self, batches: Sequence[Batch], taken: int, options: ReplicaOptions) -> bool:
+        """Whether these wait for an answer, and leave with what comes until then (C4)."""
+        if len(self._inflight) < options.inflight_messages:
+            return False
+        self._gathers_to = taken + options.gather_bytes - sum(map(weight, batches))
+        return self.is_gathering(taken)
+
     # --- how it is served ---
 
     def attach(self, llsn: Llsn) -> None:
@@ -127,6 +143,7 @@ class Cursor:
         self.pushed = self.confirmed
         self._inflight.clear()
         self._inflight_bytes = 0
+        self._gathers_to = 0
         self._waited_ticks = 0
 
     # --- what is sent and answered ---
@@ -148,6 +165,7 @@ class Cursor:
         """The follower has all up to ``confirmed``; say whether that is news."""
         while self._inflight and self._inflight[0][0] <= confirmed:
             self._inflight_bytes -= self._inflight.popleft()[1]
+            self._gathers_to = 0
             self._waited_ticks = 0
         if confirmed <= self.confirmed:
             return False

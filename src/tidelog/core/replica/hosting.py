@@ -14,6 +14,8 @@ Invariants:
   G3  a result is taken only if the node knows its placements, its ``previous``, and all that it
       takes single replicas to know
   G4  ``ends`` of placed streams are true as of ``newest``, which is at or above ``version``
+  G5  reports that only tell that cuts are known wait for one that has something to order, and at
+      most for a tick
 """
 
 from __future__ import annotations
@@ -90,6 +92,7 @@ class Hosting:
         "_find",
         "_is_asked",
         "_is_due",
+        "_is_late",
         "_listening",
         "_newest",
         "_node",
@@ -98,6 +101,7 @@ class Hosting:
         "_touched",
         "_unheard",
         "_version",
+        "_waiting",
     )
 
     def __init__(self, node: NodeId, find: Callable[[StreamId], Listener | None]) -> None:
@@ -114,8 +118,11 @@ class Hosting:
         self._ahead: dict[StreamId, Version] = {}
         self._touched: dict[StreamId, None] = {}
         self._reported: dict[StreamId, Report] = {}
+        self._waiting: dict[StreamId, None] = {}
+        """Streams of which there may be something to report that can wait (G5)."""
         self._is_asked = False
         self._is_due = False
+        self._is_late = False
         self._unheard: dict[Unheard, int] = {}
 
     # What a host and a test may look at.
@@ -154,9 +161,14 @@ class Hosting:
     def has_output(self) -> bool:
         """Whether ``take`` may return anything."""
         is_heard = self._collector != NO_NODE
-        return is_heard and bool(self._touched or self._is_asked or self._is_due)
+        is_due = self._is_asked or self._is_due or self._is_late
+        return is_heard and (is_due or bool(self._touched))
 
     # Input.
+
+    def tick(self) -> None:
+        """Let one unit of time pass: what waits to be reported has waited for long enough (G5)."""
+        self._is_late = bool(self._waiting)
 
     def touched(self, stream: StreamId) -> None:
         """Note that something was done with the replica of a stream."""
@@ -340,21 +352,32 @@ class Hosting:
         # What cuts did to the replicas shows only now.
         for stream in self._touched:
             self._look_at(stream)
-        asked, due = self._is_asked, self._is_due
-        streams = self._listening if asked else self._touched
-        reports = [one for stream in streams if (one := self._news_of(stream, asked)) is not None]
-        self._touched, self._is_asked, self._is_due = {}, False, False
-        if self._collector == NO_NODE or not (reports or asked or due):
+        touched, self._touched = self._touched, {}
+        asked = self._is_asked
+        news = self._news_of(touched, asked)
+        is_now = asked or self._is_due or self._is_late or any(map(self._is_urgent, news))
+        if self._collector == NO_NODE or not is_now:
+            self._waiting |= {report.stream: None for report in news}
             return ()
+        others = self._listening if asked else self._waiting
+        reports = news + self._news_of([one for one in others if one not in touched], asked)
+        self._waiting, self._is_asked, self._is_due, self._is_late = {}, False, False, False
+        self._reported |= {report.stream: report for report in reports}
         return tuple(self._parts(reports))
 
-    def _news_of(self, stream: StreamId, asked: bool) -> Report | None:
-        replica = self._listening.get(stream)
-        report = None if replica is None else replica.report()
-        if report is None or (not asked and report == self._reported.get(stream)):
-            return None
-        self._reported[stream] = report
-        return report
+    def _news_of(self, streams: Iterable[StreamId], asked: bool) -> list[Report]:
+        """What is to be told of some streams, news or, if it was asked for, all."""
+        replicas = [self._listening.get(stream) for stream in streams]
+        reports = [replica.report() for replica in replicas if replica is not None]
+        return [
+            report
+            for report in reports
+            if report is not None and (asked or report != self._reported.get(report.stream))
+        ]
+
+    def _is_urgent(self, report: Report) -> bool:
+        """Whether a report must not wait: it has something to order, or is a replica's first."""
+        return report.length > 0 or report.stream not in self._reported
 
     def _parts(self, reports: Sequence[Report]) -> Iterable[NodeReport]:
         size = limits.NODE_REPORT_REPLICAS_MAX

@@ -360,8 +360,12 @@ class Leading:
         self.due = False
 
     def _push(self, node: NodeId, cursor: Cursor) -> None:
-        state = self._state
-        while cursor.pushed + 1 < state.log.end and cursor.has_room(state.options):
+        state, taken = self._state, self._backlog.taken
+        while (
+            cursor.pushed + 1 < state.log.end
+            and cursor.has_room(state.options)
+            and not cursor.is_gathering(taken)
+        ):
             previous = state.log.id_at(cursor.pushed)
             if previous is None or not state.log.can_serve(Llsn(cursor.pushed + 1)):
                 self.synchronise(node)
@@ -372,6 +376,8 @@ class Leading:
             if not all_abut(batches, cursor.pushed + 1):
                 self.synchronise(node)
                 return
+            if cursor.gathers(batches, taken, state.options):
+                break
             self._send(node, cursor, previous, batches)
         if cursor.commit_told == UNTOLD:
             self._send_commit(node, cursor)  # It follows from now on, and may report.

@@ -67,6 +67,10 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What one message holds, unless one batch is larger."""
     inflight_bytes_max: int = 16 * limits.MIB
     """What may be on its way to one follower before its answers are awaited."""
+    inflight_messages: int = 3
+    """Behind so many messages to one follower, less than ``gather_bytes`` waits for an answer: one
+    is synced there, one will go into the next sync, one travels."""
+    gather_bytes: int = limits.MIB
     recent_bytes_max: int = 8 * limits.MIB
     """Batches kept in memory for followers; older ones are read from the store."""
     uncommitted_bytes_max: int = limits.IN_FLIGHT_BYTES_MAX
@@ -87,12 +91,15 @@ class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 TICKS_MAX = 1_000
 PROMISES_MAX = 65_536
+INFLIGHT_MESSAGES_MAX = 65_536
 
 BOUNDS = {
     "heartbeat_ticks": TICKS_MAX,
     "resend_ticks": TICKS_MAX,
     "message_bytes_max": limits.PAGE_BYTES,  # Of the smallest batches no message carries more.
     "inflight_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
+    "inflight_messages": INFLIGHT_MESSAGES_MAX,
+    "gather_bytes": limits.IN_FLIGHT_BYTES_MAX,
     "recent_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
     "uncommitted_bytes_max": limits.IN_FLIGHT_BYTES_MAX,
     "promises_max": PROMISES_MAX,

@@ -189,6 +189,7 @@ class Host:
             if replica.has_output:
                 self._touch(stream)
         self._leading.tick()
+        self.hosting.tick()
 
     def _touch(self, stream: StreamId) -> None:
         self._replicas.touch(stream)

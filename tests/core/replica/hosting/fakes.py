@@ -100,6 +100,12 @@ class Node:
         self.hosting.validate()
         return self.told()
 
+    def tick(self) -> list[NodeReport]:
+        """Let time pass; return what it says then."""
+        self.hosting.tick()
+        self.hosting.validate()
+        return self.told()
+
 
 def collect(
     hosted: dict[int, int] | None = None,

@@ -32,11 +32,26 @@ def test_only_what_changed_is_reported() -> None:
     assert node.told() == [], "it said so before"
 
 
-def test_an_applied_cut_is_reported() -> None:
+def test_an_applied_cut_is_reported_at_the_next_tick() -> None:
     node = two()
-    (report,) = node.hear(result(0, 1, commit(1, 2, 1, 3)))
+    assert node.hear(result(0, 1, commit(1, 2, 1, 3))) == [], "there is nothing to order"
+    (report,) = node.tick()
     assert [(one.stream, one.version, one.llsn_begin) for one in report.reports] == [(2, 1, 4)]
     assert report.version == 1
+    assert node.tick() == [], "it was told"
+
+
+def test_an_applied_cut_is_reported_with_what_comes_to_be_ordered() -> None:
+    node = two()
+    node.hear(result(0, 1, commit(1, 2, 1, 3)))
+    node[1].unordered = 4
+    node.touch(1)
+    (report,) = node.told()
+    assert [(one.stream, one.version, one.length) for one in report.reports] == [
+        (1, 0, 4),
+        (2, 1, 0),
+    ]
+    assert node.tick() == [], "it was told"
 
 
 def test_a_result_that_concerns_no_replica_is_acknowledged() -> None:
@@ -73,7 +88,8 @@ def test_an_incomplete_replica_is_told_nothing_and_holds_nobody_back() -> None:
     node = two()
     node[1].is_complete = False
     node.touch(1)
-    (report,) = node.hear(result(0, 2, commit(1, 1, 1, 2), commit(2, 2, 1, 2)))
+    node.hear(result(0, 2, commit(1, 1, 1, 2), commit(2, 2, 1, 2)))
+    (report,) = node.tick()
     assert (report.version, streams_of([report])) == (2, [2])
     assert node[1].context.llsn_end == 1
 
@@ -127,7 +143,8 @@ def test_a_restarted_replica_gets_the_cuts_that_it_lost() -> None:
 
 def test_a_replica_whose_history_is_gone_asks_others_and_holds_nobody_back() -> None:
     node = two()
-    (report,) = node.hear(result(0, 80, commit(79, 2, 1, 1), behind=[(1, 50, 9)]))
+    node.hear(result(0, 80, commit(79, 2, 1, 1), behind=[(1, 50, 9)]))
+    (report,) = node.tick()
     assert node[1].asked_others_for == [50], "nothing was ordered since"
     assert (report.version, streams_of([report])) == (80, [2])
     node[1].is_behind = False
