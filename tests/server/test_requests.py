@@ -140,15 +140,16 @@ def test_a_repeated_append_of_a_producer_is_answered_with_its_first_place() -> N
 
 
 def test_appends_of_a_connection_keep_their_order_whatever_their_size() -> None:
-    """Large ones are checked in threads; nothing overtakes them."""
+    """Very large ones, and large ones with keys, are checked in threads; nothing overtakes them."""
 
     async def main() -> None:
         async with serving() as served, served.client() as client:
             numbers = []
             for number in range(60):
-                size = 300_000 if number % 7 == 0 else 10
+                size = {0: 1_200_000, 1: 100_000, 3: 300_000}.get(number % 7, 10)
                 value = b"%d " % number + bytes(size)
-                numbers.append(client.send(AppendBatches(TOPIC, (1,)), batch_of(value)))
+                batch = puts((b"k", value)) if number % 7 == 1 else batch_of(value)
+                numbers.append(client.send(AppendBatches(TOPIC, (1,)), batch))
             for number in numbers:
                 assert isinstance((await client.answer(number))[0], Receipts)
             found: list[bytes] = []

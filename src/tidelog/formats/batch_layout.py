@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Final, Literal, TypeAlias
 
 from tidelog.errors import CorruptData, UnsupportedVersion
-from tidelog.formats.checksum import crc32c
+from tidelog.formats.checksum import Buffer, crc32c
 from tidelog.formats.entry import KINDS, WITH_KEY, WITHOUT_KEY, Kind
 from tidelog.invariants import check
 from tidelog.limits import (
@@ -39,6 +39,7 @@ HEADER: Final = Struct("<4sIIIIHBBQQQQqQQQ")
 """Magic, header CRC, body CRC, body length, count, flags, kind, reserved, stream, term,
 first LLSN, end LLSN, timestamp, storage id, producer, sequence."""
 HEADER_BYTES: Final = 88
+_FLAGS_OFFSET: Final = 20
 _KIND_OFFSET: Final = 22
 CRC_BEGIN: Final = 8
 """The header's own CRC covers the header from here."""
@@ -305,3 +306,8 @@ _WITHOUT_KEYS: Final = (Kind.APPEND, Kind.CONTROL)
 def may_concern_keys(header: bytes) -> bool:
     """Whether a batch with this header may hold anything but APPEND or CONTROL entries."""
     return header[_KIND_OFFSET] not in _WITHOUT_KEYS
+
+
+def may_have_keys(header: Buffer) -> bool:
+    """Whether entries of a batch with this header may have keys, be it for compaction or not."""
+    return bool(header[_FLAGS_OFFSET] & HAS_KEYS)

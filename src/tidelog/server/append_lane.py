@@ -1,6 +1,7 @@
 """The appends of one connection on their way into the commit queue.
 
-Small ones are checked right away; large ones in a thread, and whatever comes behind them waits.
+Those that are quickly checked are checked right away; others in a thread, and whatever comes behind
+them waits.
 
 Invariants:
   L1  Appends are queued in the order in which they arrived.
@@ -16,9 +17,10 @@ from functools import partial
 from typing import Final
 
 from tidelog.errors import LogError
+from tidelog.formats.batch_layout import may_have_keys
 from tidelog.formats.messages import AppendBatches
 from tidelog.interface.appends import Append
-from tidelog.limits import KIB
+from tidelog.limits import KIB, MIB
 from tidelog.server.appends import wire_receipts
 from tidelog.server.backend import Backend, Outcome, Reply
 from tidelog.server.in_flight import InFlight
@@ -28,6 +30,8 @@ _logger: Final = logging.getLogger(__name__)
 
 _INLINE_BYTES: Final = 64 * KIB
 """What is checked in the event loop: to go to a thread would cost more."""
+_INLINE_KEYLESS_BYTES: Final = MIB
+"""The same for a batch without keys, at which nothing is looked one by one."""
 
 
 class AppendLane:
@@ -59,7 +63,7 @@ class AppendLane:
     ) -> None:
         self.pending += 1
         self.bytes += len(attachment)
-        if self._last is None and len(attachment) <= _INLINE_BYTES:
+        if self._last is None and is_quickly_checked(message, attachment):
             decode = partial(backend.check_append, message, attachment)
             self._post(backend, flight, len(attachment), decode)
             return
@@ -89,7 +93,7 @@ class AppendLane:
         attachment: memoryview,
     ) -> None:
         decode = partial(backend.check_append, message, attachment)
-        if len(attachment) > _INLINE_BYTES:
+        if not is_quickly_checked(message, attachment):
             try:
                 append = await backend.readers.run(decode)
             except Exception as error:
@@ -143,6 +147,14 @@ class AppendLane:
             _logger.error("an append failed", exc_info=error)
             error = surprised(error)
         self._refuse(flight, error)
+
+
+def is_quickly_checked(message: AppendBatches, attachment: memoryview) -> bool:
+    """Whether an append is checked in less time than a change of threads takes."""
+    if len(attachment) <= _INLINE_BYTES:
+        return True
+    is_one = len(message.streams) == 1
+    return len(attachment) <= _INLINE_KEYLESS_BYTES and is_one and not may_have_keys(attachment)
 
 
 def _same(append: Append) -> Append:
