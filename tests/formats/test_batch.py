@@ -139,7 +139,7 @@ def test_the_fast_path_for_puts_writes_the_same_bytes(pairs: list[tuple[bytes, b
     assert encode_puts(keys, values, timestamp_us=6, storage_id=4) == encode_entries(entries)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4095, 4096, 5000, 20_000])
+@pytest.mark.parametrize("count", [1, 2, 255, 256, 257, 5000, 20_000])
 @pytest.mark.parametrize("step", [0, 1])
 def test_many_entries_come_back(count: int, step: int) -> None:
     values = [b"x" * (3 + step * (i % 5)) for i in range(count)]

@@ -155,7 +155,7 @@ def test_an_item_over_its_limit_is_refused_on_reading() -> None:
         decode_batch(reseal(bytes(data)))
 
 
-@pytest.mark.parametrize("count", [2, 4095, 4096, 4097, 10_000])
+@pytest.mark.parametrize("count", [2, 255, 256, 257, 10_000])
 def test_one_offset_out_of_order_is_noticed_wherever_it_is(count: int) -> None:
     data = whole(encode_values([b"xyz"] * count, timestamp_us=1))
     for i in (1, count // 2, count - 1):

@@ -117,7 +117,7 @@ VARIABLE: Final[tuple[tuple[int, Column, ItemType, int, int], ...]] = (
 """Flag, column of the offsets, item type, item size, items that one entry may have."""
 
 _RUNS_FEW: Final = 16
-_LONG: Final = 4096
+_LONG: Final = 256
 """Longer columns are left to numpy.  Who reads and writes little never has to import it."""
 _HIGH_BITS: Final = int.from_bytes(b"\0\0\0\x80" * _LONG, "little")
 
@@ -285,9 +285,10 @@ def _ascending(column: memoryview, step: int) -> bool:
 def _long_ascending(column: memoryview, step: int) -> bool:
     import numpy as np  # noqa: PLC0415
 
+    # What is 2**31 or more is negative here, and so cannot follow an item that is not.
     items = np.frombuffer(column, np.int32)
-    # What is 2**31 or more is negative here; without such items no difference can overflow.
-    return bool(items.min() >= 0) and bool(np.diff(items).min() >= step)
+    before, after = items[:-1], items[1:]
+    return bool(items[0] >= 0) and bool((after > before if step else after >= before).all())
 
 
 def _longest(offsets: memoryview) -> int:
