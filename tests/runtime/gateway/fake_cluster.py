@@ -29,9 +29,8 @@ from tidelog.embedded.requests import (
     TrimRequest,
 )
 from tidelog.errors import DeadlineExceeded, LogError, NotLeader, OutOfOrder, TopicExists
-from tidelog.formats.batch import decode_batch
+from tidelog.formats.batch import BatchBody
 from tidelog.formats.manifest import TopicManifest
-from tidelog.formats.staged import body_of
 from tidelog.interface.appends import Append, Part
 from tidelog.interface.records import Ack
 from tidelog.net.endpoint import Endpoint
@@ -97,8 +96,7 @@ class FakeReplicas:
     def append(
         self,
         stream: StreamId,
-        data: bytes,
-        count: int,
+        body: BatchBody,
         *,
         producer: int = 0,
         sequence: int = 0,
@@ -113,9 +111,7 @@ class FakeReplicas:
         store = self._cluster.engine.node.streams[stream]
         if store.producers.last_sequence(producer) < after:
             raise OutOfOrder(f"{after} of producer {producer} has not arrived")
-        batch = decode_batch(memoryview(data))
-        assert batch.count == count
-        part = Part(stream, body_of(batch))
+        part = Part(stream, body)
         topic = self._cluster.engine.node.topics[store.topic]
         request = AppendRequest(Append(topic.name, [part], producer, sequence))
         self._cluster.engine.submit(request)
@@ -127,7 +123,7 @@ class FakeReplicas:
             return outcome
         receipt = request.receipts[0]
         glsn = receipt.glsn if ack is Ack.ORDERED else 0
-        outcome.set_result(Placed(stream, Llsn(receipt.llsn), count, glsn, receipt.duplicate))
+        outcome.set_result(Placed(stream, Llsn(receipt.llsn), body.count, glsn, receipt.duplicate))
         return outcome
 
     def leader_of(self, stream: StreamId) -> NodeId:

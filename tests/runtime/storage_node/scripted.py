@@ -36,7 +36,7 @@ from tidelog.core.replica.messages import (
 )
 from tidelog.core.replica.options import ReplicaOptions
 from tidelog.core.session.node_output import NodeOptions
-from tidelog.formats.batch import decode_batch, encode_entries, seal_batch
+from tidelog.formats.batch import BatchBody, decode_batch, encode_entries, seal_batch
 from tidelog.formats.cluster_messages import (
     ClusterMessage,
     NodeToOperator,
@@ -169,9 +169,14 @@ class FileStorage:
         return found
 
 
-def batch(*values: bytes) -> bytes:
-    """A sealed batch of these values."""
-    body = encode_entries([Entry(Kind.APPEND, value) for value in values])
+def batch(*values: bytes) -> BatchBody:
+    """These values as an append brings them."""
+    return encode_entries([Entry(Kind.APPEND, value) for value in values])
+
+
+def sealed_batch(*values: bytes) -> bytes:
+    """The same as replicas exchange it."""
+    body = batch(*values)
     header = seal_batch(body, stream=0, term=0, first_llsn=1, producer=0, sequence=0)
     return header + bytes(body.data)
 
@@ -235,7 +240,7 @@ class Member:
 
     async def append(self, *values: bytes, stream: StreamId = STREAM) -> Placed:
         """Append as the leader, and wait until it is ordered."""
-        return await self.node.append(stream, batch(*values), len(values))
+        return await self.node.append(stream, batch(*values))
 
 
 class Cluster:

@@ -18,7 +18,6 @@ from tests.runtime.storage_node.scripted import (
 )
 from tidelog.core.order.commands import StreamStatus, UpdateStream
 from tidelog.errors import (
-    BadEntry,
     Busy,
     DiskFull,
     LeaderLost,
@@ -38,9 +37,9 @@ PATIENT_SECONDS = 10.0
 async def test_an_append_is_acknowledged_with_its_place_in_the_order() -> None:
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
-        placed = await cluster.member(1).node.append(STREAM, batch(b"a", b"a"), 2)
+        placed = await cluster.member(1).node.append(STREAM, batch(b"a", b"a"))
         assert (placed.llsn, placed.count, placed.glsn, placed.duplicate) == (1, 2, 1, False)
-        placed = await cluster.member(1).node.append(STREAM, batch(b"b"), 1)
+        placed = await cluster.member(1).node.append(STREAM, batch(b"b"))
         assert (placed.llsn, placed.glsn) == (3, 3)
 
 
@@ -50,7 +49,7 @@ async def test_a_lone_append_on_idle_nodes_waits_for_no_timer() -> None:
     async with running(options=patient) as cluster, asyncio.timeout(PATIENT_SECONDS / 2):
         await cluster.elect(1, (2, 3))
         for number in range(3):
-            placed = await cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+            placed = await cluster.member(1).node.append(STREAM, batch(b"a"))
             assert placed.glsn == number + 1
 
 
@@ -62,7 +61,7 @@ async def test_each_stage_is_acknowledged_to_who_waits_for_it_alone() -> None:
         node, disks = cluster.member(1).node, [one.disk for one in cluster.members]
         for disk in disks[1:]:
             disk.gate.clear()
-        waits = {ack: node.append(STREAM, batch(b"a"), 1, ack=ack) for ack in Ack}
+        waits = {ack: node.append(STREAM, batch(b"a"), ack=ack) for ack in Ack}
         stored = await waits[Ack.STORED]
         assert (stored.llsn, stored.glsn) == (1, 0)
         assert not waits[Ack.PROPAGATED].done(), "nobody but the leader has it"
@@ -79,12 +78,12 @@ async def test_each_stage_is_acknowledged_to_who_waits_for_it_alone() -> None:
 async def test_only_the_leader_takes_appends_and_others_know_who_that_is() -> None:
     async with running() as cluster:
         with pytest.raises(NotLeader):
-            cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+            cluster.member(1).node.append(STREAM, batch(b"a"))
         await cluster.elect(2, (1, 3))
-        await cluster.member(2).node.append(STREAM, batch(b"a"), 1)
+        await cluster.member(2).node.append(STREAM, batch(b"a"))
         for node in (1, 3):
             with pytest.raises(NotLeader):
-                cluster.member(node).node.append(STREAM, batch(b"a"), 1)
+                cluster.member(node).node.append(STREAM, batch(b"a"))
             assert cluster.member(node).node.leader_of(STREAM) == 2
 
 
@@ -94,22 +93,10 @@ async def test_an_append_whose_predecessor_did_not_arrive_is_refused() -> None:
         await cluster.elect(1, (2, 3))
         node = cluster.member(1).node
         with pytest.raises(OutOfOrder):
-            node.append(STREAM, batch(b"f"), 1, producer=7, sequence=6, after=5)
-        five = node.append(STREAM, batch(b"e"), 1, producer=7, sequence=5)
-        six = node.append(STREAM, batch(b"f"), 1, producer=7, sequence=6, after=5)
+            node.append(STREAM, batch(b"f"), producer=7, sequence=6, after=5)
+        five = node.append(STREAM, batch(b"e"), producer=7, sequence=5)
+        six = node.append(STREAM, batch(b"f"), producer=7, sequence=6, after=5)
         assert ((await five).llsn, (await six).llsn) == (1, 2)
-
-
-@scene
-async def test_an_append_that_no_disk_could_store_is_refused() -> None:
-    """If it were taken it would stop the stream on every node."""
-    async with running() as cluster:
-        await cluster.elect(1, (2, 3))
-        node = cluster.member(1).node
-        for data, count in ((b"no batch", 1), (batch(b"a"), 2), (batch(b"a")[:-1], 1)):
-            with pytest.raises(BadEntry):
-                node.append(STREAM, data, count)
-        assert (await node.append(STREAM, batch(b"a"), 1)).llsn == 1
 
 
 @scene
@@ -118,18 +105,18 @@ async def test_a_repeated_append_is_answered_with_its_old_place() -> None:
         await cluster.elect(1, (2, 3))
         cluster.is_cutting = False
         node = cluster.member(1).node
-        first = node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
-        again = node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
-        await node.append(STREAM, batch(b"b"), 1, ack=Ack.PROPAGATED)
+        first = node.append(STREAM, batch(b"a"), producer=7, sequence=1)
+        again = node.append(STREAM, batch(b"a"), producer=7, sequence=1)
+        await node.append(STREAM, batch(b"b"), ack=Ack.PROPAGATED)
         assert not again.done(), "it is not ordered either"
         cluster.is_cutting = True
         cluster.cut()
         assert ((await first).glsn, (await first).duplicate) == (1, False)
         assert ((await again).glsn, (await again).duplicate) == (1, True)
         for sequence in range(2, 12):
-            await node.append(STREAM, batch(b"c"), 1, producer=7, sequence=sequence)
+            await node.append(STREAM, batch(b"c"), producer=7, sequence=sequence)
         with pytest.raises(ProducerConflict):
-            node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
+            node.append(STREAM, batch(b"a"), producer=7, sequence=1)
 
 
 @scene
@@ -137,13 +124,13 @@ async def test_who_waits_for_a_deposed_leader_hears_that_nobody_knows() -> None:
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
         cluster.is_cutting = False
-        waiting = cluster.member(1).node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
-        await cluster.member(1).node.append(STREAM, batch(b"b"), 1, ack=Ack.PROPAGATED)
+        waiting = cluster.member(1).node.append(STREAM, batch(b"a"), producer=7, sequence=1)
+        await cluster.member(1).node.append(STREAM, batch(b"b"), ack=Ack.PROPAGATED)
         cluster.is_cutting = True
         await cluster.elect(2, (1, 3))
         with pytest.raises(LeaderLost):
             await waiting
-        again = await cluster.member(2).node.append(STREAM, batch(b"a"), 1, producer=7, sequence=1)
+        again = await cluster.member(2).node.append(STREAM, batch(b"a"), producer=7, sequence=1)
         assert (again.llsn, again.glsn, again.duplicate) == (1, 1, True)
 
 
@@ -153,10 +140,10 @@ async def test_a_caller_that_gives_up_leaves_the_append_alone() -> None:
         await cluster.elect(1, (2, 3))
         cluster.is_cutting = False
         node = cluster.member(1).node
-        given_up = node.append(STREAM, batch(b"a"), 1)
+        given_up = node.append(STREAM, batch(b"a"))
         given_up.cancel()
         cluster.is_cutting = True
-        assert (await node.append(STREAM, batch(b"b"), 1)).glsn == 2
+        assert (await node.append(STREAM, batch(b"b"))).glsn == 2
 
 
 @scene
@@ -166,11 +153,11 @@ async def test_appends_beyond_the_bound_are_refused_for_a_while() -> None:
         node = cluster.member(1).node
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tidelog.runtime.storage_node.appends.NODE_APPENDS_MAX", 2)
-            waits = [node.append(STREAM, batch(b"a"), 1) for _ in range(2)]
+            waits = [node.append(STREAM, batch(b"a")) for _ in range(2)]
             with pytest.raises(Busy):
-                node.append(STREAM, batch(b"a"), 1)
+                node.append(STREAM, batch(b"a"))
             await asyncio.gather(*waits)
-            await node.append(STREAM, batch(b"a"), 1)
+            await node.append(STREAM, batch(b"a"))
 
 
 @scene
@@ -193,7 +180,7 @@ async def test_a_sealed_stream_takes_no_appends() -> None:
         await asyncio.sleep(0)
         await cluster.until(lambda: cluster.member(1).node.leader_of(STREAM) == 1)
         with pytest.raises(Sealed):
-            cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+            cluster.member(1).node.append(STREAM, batch(b"a"))
 
 
 @scene
@@ -202,7 +189,7 @@ async def test_a_full_disk_refuses_appends_and_goes_on_when_there_is_room() -> N
         await cluster.elect(1, (2, 3))
         member = cluster.member(1)
         member.disk.error = DiskFull("no room")
-        taken = member.node.append(STREAM, batch(b"a"), 1)
+        taken = member.node.append(STREAM, batch(b"a"))
         await cluster.until(lambda: _is_refused(cluster.member(1).node, DiskFull))
         assert not taken.done()
         member.disk.error = None
@@ -217,10 +204,10 @@ async def test_a_failed_sync_ends_the_node_and_is_told_once() -> None:
         await cluster.elect(1, (2, 3))
         member = cluster.member(1)
         member.disk.error = StorageFailed("the sync failed")
-        waiting = member.node.append(STREAM, batch(b"a"), 1)
+        waiting = member.node.append(STREAM, batch(b"a"))
         await cluster.until(lambda: bool(member.failures))
         with pytest.raises(NotLeader):
-            member.node.append(STREAM, batch(b"b"), 1)
+            member.node.append(STREAM, batch(b"b"))
         assert [type(error) for error in member.failures] == [StorageFailed]
         assert not waiting.done(), "nobody may be told of a success"
         await member.stop()
@@ -235,12 +222,12 @@ async def test_what_queues_up_during_a_sync_is_the_next_group_of_all_streams() -
             await cluster.elect(1, (2, 3), stream)
         member = cluster.member(1)
         member.disk.gate.clear()
-        waits = [member.node.append(STREAM, batch(b"a"), 1, ack=Ack.STORED)]
+        waits = [member.node.append(STREAM, batch(b"a"), ack=Ack.STORED)]
         await cluster.until(lambda: member.node.settled_end(STREAM) is None)
         await asyncio.sleep(0.02)
         for _ in range(5):
             for stream in (STREAM, OTHER):
-                waits.append(member.node.append(stream, batch(b"b"), 1, ack=Ack.STORED))
+                waits.append(member.node.append(stream, batch(b"b"), ack=Ack.STORED))
                 await asyncio.sleep(0.001)
         before = len(member.disk.groups)
         member.disk.gate.set()
@@ -257,7 +244,7 @@ async def test_the_end_for_compare_and_set_is_known_only_when_all_is_ordered() -
         await cluster.elect(1, (2, 3))
         node = cluster.member(1).node
         assert node.settled_end(STREAM) == 1
-        waiting = node.append(STREAM, batch(b"a", b"a", b"a"), 3)
+        waiting = node.append(STREAM, batch(b"a", b"a", b"a"))
         assert node.settled_end(STREAM) is None
         await waiting
         assert node.settled_end(STREAM) == 4
@@ -267,7 +254,7 @@ async def test_the_end_for_compare_and_set_is_known_only_when_all_is_ordered() -
 
 def _is_refused(node: StorageNode, error: type[Exception]) -> bool:
     try:
-        node.append(STREAM, batch(b"x"), 1, producer=99, sequence=1)
+        node.append(STREAM, batch(b"x"), producer=99, sequence=1)
     except error:
         return True
     return False

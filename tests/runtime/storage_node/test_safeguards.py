@@ -62,12 +62,6 @@ MUTANTS: Final[list[tuple[object, str, object, Callable[[], None]]]] = [
         test_appends.test_an_append_whose_predecessor_did_not_arrive_is_refused,
     ),
     (
-        StorageNode,
-        "_refuse_unsound",
-        lambda *_: None,
-        test_appends.test_an_append_that_no_disk_could_store_is_refused,
-    ),
-    (
         Appends,
         "refuse_crowd",
         lambda *_: None,

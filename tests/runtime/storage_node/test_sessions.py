@@ -9,9 +9,9 @@ from tests.runtime.storage_node.scripted import (
     DIRECTOR,
     STREAM,
     Cluster,
-    batch,
     running,
     scene,
+    sealed_batch,
 )
 from tidelog.core.replica.entries import NO_ENTRY, Batch
 from tidelog.core.replica.messages import AddEntriesRequest
@@ -99,7 +99,7 @@ async def test_bytes_that_are_no_request_end_their_connection_alone() -> None:
         assert (await cluster.member(1).append(b"a")).glsn == 1
 
 
-@pytest.mark.parametrize("data", [b"no batch", batch(b"a")[:-1], batch(b"a", b"b")])
+@pytest.mark.parametrize("data", [b"no batch", sealed_batch(b"a")[:-1], sealed_batch(b"a", b"b")])
 def test_a_batch_that_no_disk_could_store_ends_the_session_and_nothing_else(data: bytes) -> None:
     @scene
     async def play() -> None:

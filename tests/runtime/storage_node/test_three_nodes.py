@@ -45,10 +45,10 @@ async def test_nothing_acknowledged_is_lost_when_the_leader_dies() -> None:
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
         for number in range(20):
-            await cluster.member(1).node.append(STREAM, batch(b"%d" % number), 1)
+            await cluster.member(1).node.append(STREAM, batch(b"%d" % number))
         await cluster.member(1).stop()
         await cluster.elect(2, (3,))
-        placed = await cluster.member(2).node.append(STREAM, batch(b"last"), 1)
+        placed = await cluster.member(2).node.append(STREAM, batch(b"last"))
         assert placed.glsn >= 21
         assert data_of(cluster, 2) == [*(b"%d" % number for number in range(20)), b"last"]
 
@@ -57,13 +57,13 @@ async def test_nothing_acknowledged_is_lost_when_the_leader_dies() -> None:
 async def test_a_leader_that_comes_back_follows_and_catches_up() -> None:
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
-        await cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+        await cluster.member(1).node.append(STREAM, batch(b"a"))
         await cluster.member(1).stop()
         await cluster.elect(2, (3,))
-        await cluster.member(2).node.append(STREAM, batch(b"b"), 1)
+        await cluster.member(2).node.append(STREAM, batch(b"b"))
         await cluster.member(1).start()
         await cluster.elect(2, (1, 3))
-        await cluster.member(2).node.append(STREAM, batch(b"c"), 1)
+        await cluster.member(2).node.append(STREAM, batch(b"c"))
         await cluster.until(lambda: data_of(cluster, 1) == [b"a", b"b", b"c"])
         assert (await cluster.status(1)).role is Role.FOLLOWER
 
@@ -74,18 +74,18 @@ async def test_a_wiped_node_is_filled_up() -> None:
         await cluster.elect(1, (2, 3))
         for number in range(5):
             await cluster.member(1).node.append(
-                STREAM, batch(b"%d" % number), 1, producer=7, sequence=number + 1
+                STREAM, batch(b"%d" % number), producer=7, sequence=number + 1
             )
         await cluster.member(3).stop()
         cluster.member(3).storage.wipe()
         await cluster.member(3).start()
         assert not (await cluster.status(3)).is_complete
         await cluster.elect(1, (2, 3))
-        await cluster.member(1).node.append(STREAM, batch(b"5"), 1)
+        await cluster.member(1).node.append(STREAM, batch(b"5"))
         await cluster.until(lambda: len(data_of(cluster, 3)) == 6)
         await cluster.member(1).stop()
         await cluster.elect(3, (2,))
-        again = await cluster.member(3).node.append(STREAM, batch(b"4"), 1, producer=7, sequence=5)
+        again = await cluster.member(3).node.append(STREAM, batch(b"4"), producer=7, sequence=5)
         assert (again.llsn, again.duplicate) == (5, True), "it knows the producers, too"
 
 
@@ -94,7 +94,7 @@ async def test_all_nodes_restart_with_what_they_had() -> None:
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
         last = await cluster.member(1).node.append(
-            STREAM, batch(*[b"a"] * 5), 5, producer=7, sequence=1
+            STREAM, batch(*[b"a"] * 5), producer=7, sequence=1
         )
         for member in cluster.members:
             await member.stop()
@@ -102,24 +102,24 @@ async def test_all_nodes_restart_with_what_they_had() -> None:
             await member.start()
         await cluster.elect(3, (1, 2))
         node = cluster.member(3).node
-        again = await node.append(STREAM, batch(*[b"a"] * 5), 5, producer=7, sequence=1)
+        again = await node.append(STREAM, batch(*[b"a"] * 5), producer=7, sequence=1)
         assert (again.llsn, again.duplicate) == (last.llsn, True)
-        assert (await node.append(STREAM, batch(b"b"), 1)).glsn > last.glsn + 4
+        assert (await node.append(STREAM, batch(b"b"))).glsn > last.glsn + 4
 
 
 @scene
 async def test_a_session_that_broke_is_opened_again() -> None:
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
-        await cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+        await cluster.member(1).node.append(STREAM, batch(b"a"))
         await cluster.member(2).stop()
         await cluster.member(3).stop()
-        waiting = cluster.member(1).node.append(STREAM, batch(b"b"), 1)
+        waiting = cluster.member(1).node.append(STREAM, batch(b"b"))
         await cluster.member(2).start()
         await cluster.member(3).start()
         await cluster.elect(1, (2, 3))
         await cluster.until(waiting.done)
-        await cluster.member(1).node.append(STREAM, batch(b"c"), 1)
+        await cluster.member(1).node.append(STREAM, batch(b"c"))
         await cluster.until(lambda: data_of(cluster, 3) == [b"a", b"b", b"c"])
 
 
@@ -132,8 +132,8 @@ async def test_every_node_shows_all_of_a_topic_though_one_stream_is_idle() -> No
     async with running(streams=(STREAM, OTHER)) as cluster:
         for stream in (STREAM, OTHER):
             await cluster.elect(1, (2, 3), stream)
-        await cluster.member(1).node.append(OTHER, batch(b"once"), 1)
-        await cluster.member(1).node.append(STREAM, batch(b"a", b"a", b"a"), 3)
+        await cluster.member(1).node.append(OTHER, batch(b"once"))
+        await cluster.member(1).node.append(STREAM, batch(b"a", b"a", b"a"))
         for member in cluster.members:
             node = member.node
             await cluster.until(partial(ends_at, node, 5))
@@ -146,7 +146,7 @@ async def test_listeners_are_told_when_more_can_be_read() -> None:
         await cluster.elect(1, (2, 3))
         node, told = cluster.member(2).node, asyncio.Event()
         end = node.listen(told.set)
-        await cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+        await cluster.member(1).node.append(STREAM, batch(b"a"))
         async with asyncio.timeout(SECONDS):
             while node.readable_end(TOPIC, [STREAM]) != 2:
                 await told.wait()
@@ -158,7 +158,7 @@ async def test_listeners_are_told_when_more_can_be_read() -> None:
 async def test_an_incomplete_replica_shows_nothing() -> None:
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
-        await cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+        await cluster.member(1).node.append(STREAM, batch(b"a"))
         await cluster.member(3).stop()
         cluster.member(3).storage.wipe()
         await cluster.member(3).start()
@@ -207,7 +207,7 @@ async def test_a_ping_is_answered() -> None:
 async def test_an_idle_cluster_writes_nothing() -> None:
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
-        await cluster.member(1).node.append(STREAM, batch(b"a"), 1)
+        await cluster.member(1).node.append(STREAM, batch(b"a"))
         await cluster.until(
             lambda: all(one.node.readable_end(TOPIC, [STREAM]) == 2 for one in cluster.members)
         )
@@ -222,7 +222,7 @@ async def test_an_idle_cluster_writes_nothing() -> None:
 async def test_the_figures_of_a_node_tell_roles_lag_and_latencies() -> None:
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
-        await cluster.member(1).node.append(STREAM, batch(b"a", b"a"), 2)
+        await cluster.member(1).node.append(STREAM, batch(b"a", b"a"))
         node = cluster.member(1).node
         status = node.status()[0]
         assert (status.role, status.ordered_end, status.leader) == (Role.LEADER, 3, 1)

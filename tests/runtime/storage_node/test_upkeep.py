@@ -20,7 +20,7 @@ from tests.runtime.storage_node.scripted import (
 from tidelog.core.order.commands import RetainTopic
 from tidelog.embedded.maintenance import Maintenance
 from tidelog.errors import CorruptData
-from tidelog.formats.batch import encode_entries, seal_batch
+from tidelog.formats.batch import BatchBody, encode_entries
 from tidelog.formats.entry import Entry, Kind
 from tidelog.types import Glsn
 
@@ -38,9 +38,7 @@ async def fill_wal(cluster: Cluster, leader: int, numbers: range) -> None:
     for begin in numbers[::16]:
         await asyncio.gather(
             *(
-                node.append(
-                    STREAM, batch(b"%d " % number + VALUE), 1, producer=7, sequence=number + 1
-                )
+                node.append(STREAM, batch(b"%d " % number + VALUE), producer=7, sequence=number + 1)
                 for number in range(begin, min(begin + 16, numbers.stop))
             )
         )
@@ -75,7 +73,7 @@ async def test_a_follower_that_lacks_flushed_entries_learns_their_producers_too(
         node = cluster.member(1).node
         await fill_wal(cluster, 1, range(20, 200))
         await node.roll()
-        await node.append(STREAM, batch(b"last"), 1, producer=8, sequence=1)
+        await node.append(STREAM, batch(b"last"), producer=8, sequence=1)
         settled = files_of(cluster.member(1)).disk.settled_index
         await cluster.until(lambda: settled(STREAM) >= 200)
         for one in (1, 2):
@@ -87,7 +85,7 @@ async def test_a_follower_that_lacks_flushed_entries_learns_their_producers_too(
         await cluster.until(lambda: len(cluster.member(3).storage.values(STREAM)) == 202)
         await cluster.elect(3, (1, 2))
         again = await cluster.member(3).node.append(
-            STREAM, batch(b"199 " + VALUE), 1, producer=7, sequence=200
+            STREAM, batch(b"199 " + VALUE), producer=7, sequence=200
         )
         assert again.duplicate
         assert again.glsn > 0
@@ -188,11 +186,9 @@ async def test_a_leader_in_which_a_read_finds_damage_goes_on() -> None:
         assert (await cluster.member(1).append(b"b")).glsn == 2
 
 
-def puts(key: int, value: bytes) -> bytes:
-    """A sealed batch that puts one key."""
-    body = encode_entries([Entry(Kind.PUT, value, key=b"key %d" % key)])
-    header = seal_batch(body, stream=0, term=0, first_llsn=1, producer=0, sequence=0)
-    return header + bytes(body.data)
+def puts(key: int, value: bytes) -> BatchBody:
+    """A batch that puts one key."""
+    return encode_entries([Entry(Kind.PUT, value, key=b"key %d" % key)])
 
 
 @scene
@@ -203,7 +199,7 @@ async def test_a_replica_is_filled_up_with_what_compaction_left_of_its_leader() 
         for turn in range(20):
             await asyncio.gather(
                 *(
-                    leader.node.append(STREAM, puts(key, b"%d of %d " % (turn, key) + VALUE), 1)
+                    leader.node.append(STREAM, puts(key, b"%d of %d " % (turn, key) + VALUE))
                     for key in range(6)
                 )
             )

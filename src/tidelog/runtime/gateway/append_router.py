@@ -121,8 +121,7 @@ class AppendRouter:
             self._check_version(share)
             placed = self._replicas.append(
                 share.stream,
-                share.header() + part.body.data,
-                part.body.count,
+                part.body,
                 producer=append.producer,
                 sequence=append.sequence,
                 after=append.after,

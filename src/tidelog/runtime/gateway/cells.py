@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from tidelog.embedded.pages import find_piece
 from tidelog.errors import Busy, DeadlineExceeded, NotLeader
-from tidelog.formats.batch import encode_puts, seal_batch
+from tidelog.formats.batch import encode_puts
 from tidelog.formats.manifest import TopicManifest
 from tidelog.runtime.gateway.local_reads import LocalReads
 from tidelog.runtime.storage_node.appends import Placed
@@ -68,10 +68,9 @@ class Cells:
                 body = encode_puts(
                     list(changes), list(changes.values()), timestamp_us=time_ns() // 1000
                 )
-                header = seal_batch(body, stream=_stream(topic), term=1, first_llsn=1)
                 if self._is_still(topic, end):
                     # Without a pause since the last look (C1).
-                    placed = self._replicas.append(_stream(topic), header + body.data, body.count)
+                    placed = self._replicas.append(_stream(topic), body)
                     await _outcome(placed, deadline)
                     return
 

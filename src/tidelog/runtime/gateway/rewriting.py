@@ -16,7 +16,6 @@ from typing import Final
 
 from tidelog.embedded.rewrite import encode_copies, is_greatest, worth_copying
 from tidelog.errors import BadOption, Busy, NotLeader
-from tidelog.formats.batch import seal_batch
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import Number, Rewrite
 from tidelog.interface.records import Record
@@ -61,10 +60,9 @@ class LocalRewriting:
             if not chosen:
                 return 0
             body = encode_copies(chosen)
-            header = seal_batch(body, stream=stream, term=1, first_llsn=1)
             if self._is_still(stream, end):
                 # Without a pause since the last look (W1).
-                await self._replicas.append(stream, header + body.data, body.count)
+                await self._replicas.append(stream, body)
                 return len(chosen)
 
     def _choose(self, topic: TopicManifest, store: StreamStore, entries_max: int) -> list[Record]:

@@ -10,6 +10,7 @@ from tidelog.core.metadata.commands import Change
 from tidelog.core.metadata.view import MetadataView
 from tidelog.embedded.maintenance import Maintenance
 from tidelog.formats.admin_messages import AdminRequest
+from tidelog.formats.batch import BatchBody
 from tidelog.formats.messages import Answer
 from tidelog.interface.records import Ack
 from tidelog.runtime.storage_node.appends import Placed
@@ -32,8 +33,7 @@ class Replicas(Protocol):
     def append(
         self,
         stream: StreamId,
-        data: bytes,
-        count: int,
+        body: BatchBody,
         *,
         producer: int = 0,
         sequence: int = 0,

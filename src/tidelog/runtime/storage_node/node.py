@@ -22,13 +22,11 @@ from prometheus_client.core import Metric
 
 from tidelog.core.metadata.messages import Collect, CommitResult
 from tidelog.core.metadata.view import MetadataView
-from tidelog.core.replica.entries import Batch
 from tidelog.core.replica.messages import Role
 from tidelog.core.replica.options import Appended
 from tidelog.core.replica.replica import Replica
 from tidelog.embedded.maintenance import Maintenance
 from tidelog.errors import (
-    BadEntry,
     Busy,
     DiskFull,
     LogError,
@@ -36,6 +34,7 @@ from tidelog.errors import (
     OutOfOrder,
     Sealed,
 )
+from tidelog.formats.batch import HEADER_BYTES, BatchBody, seal_batch
 from tidelog.formats.cluster_messages import (
     ClusterMessage,
     OperatorToNode,
@@ -63,7 +62,6 @@ from tidelog.runtime.storage_node.syncs import Syncs
 from tidelog.runtime.storage_node.turns import Turns
 from tidelog.runtime.ticks import next_tick
 from tidelog.storage.node_store import NodeStore
-from tidelog.storage.replica_batches import flaw_in_data
 from tidelog.types import FIRST_LLSN, FIRST_TERM, Llsn, NodeId, ProducerId, StreamId, TopicId
 
 _logger: Final = logging.getLogger(__name__)
@@ -280,22 +278,21 @@ class StorageNode:
     def append(
         self,
         stream: StreamId,
-        data: bytes,
-        count: int,
+        body: BatchBody,
         *,
         producer: int = 0,
         sequence: int = 0,
         after: int = 0,
         ack: Ack = Ack.ORDERED,
     ) -> asyncio.Future[Placed]:
-        """Append a sealed batch of ``count`` entries to a stream that is led here.
+        """Append entries that were encoded or checked here to a stream that is led here.
 
         Raises at once, with nothing done: NotLeader, Sealed, Busy, DiskFull, OutOfOrder,
-        ProducerConflict, BadEntry, BatchTooLarge.  The future fails with LeaderLost when the
+        ProducerConflict, BatchTooLarge.  The future fails with LeaderLost when the
         outcome cannot be known here; deadlines are the caller's, who may cancel it.
         """
         try:
-            appended = self._append(stream, data, count, ProducerId(producer), sequence, after)
+            appended = self._append(stream, body, ProducerId(producer), sequence, after)
         except LogError as error:
             self._counters.refused[type(error).__name__] += 1
             raise
@@ -303,8 +300,8 @@ class StorageNode:
             self._counters.duplicates += 1
         else:
             self._counters.appends += 1
-            self._counters.append_entries += count
-            self._counters.append_bytes += len(data)
+            self._counters.append_entries += body.count
+            self._counters.append_bytes += HEADER_BYTES + len(body.data)
             self._replicas.touch(stream)
             self._turns.wake()
         return self._appends.took(stream, appended, ack)
@@ -312,8 +309,7 @@ class StorageNode:
     def _append(
         self,
         stream: StreamId,
-        data: bytes,
-        count: int,
+        body: BatchBody,
         producer: ProducerId,
         sequence: int,
         after: int,
@@ -321,8 +317,17 @@ class StorageNode:
         replica = self._leader(stream)
         self._refuse_crowd(stream)
         self._refuse_gap(replica, producer, after)
-        self._refuse_unsound(data, count)
-        appended = replica.append(data, count, producer=producer, sequence=sequence)
+        # Its place is given by whoever stores it.
+        header = seal_batch(
+            body,
+            stream=stream,
+            term=FIRST_TERM,
+            first_llsn=FIRST_LLSN,
+            producer=producer,
+            sequence=sequence,
+        )
+        data = header + body.data
+        appended = replica.append(data, body.count, producer=producer, sequence=sequence)
         if not isinstance(appended, Appended):
             raise NotLeader(f"this node does not lead stream {stream}")
         return appended
@@ -348,12 +353,6 @@ class StorageNode:
             raise OutOfOrder(
                 f"append {after} of producer {producer}, which comes before, has not arrived"
             )
-
-    def _refuse_unsound(self, data: bytes, count: int) -> None:
-        """Raise BadEntry for what no disk could store: it would stop the stream on every node."""
-        flaw = flaw_in_data(Batch(FIRST_TERM, FIRST_LLSN, count, data))
-        if flaw is not None:
-            raise BadEntry(flaw)
 
     def settled_end(self, stream: StreamId) -> int | None:
         """Where the next append would begin, if all before it is ordered for good; else None.
