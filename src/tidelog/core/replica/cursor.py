@@ -92,20 +92,19 @@ class Cursor:
         """
         return self.is_quiet and self.commit_told < commit
 
-    def has_room(self, options: ReplicaOptions) -> bool:
-        """Whether more may be sent before something is answered."""
-        return self._inflight_bytes < options.inflight_bytes_max
+    def has_room(self, taken: int, options: ReplicaOptions) -> bool:
+        """Whether more may be sent before something is answered.
 
-    def is_gathering(self, taken: int) -> bool:
-        """Whether what it lacks waits, now that the leader has taken so many bytes (C4)."""
-        return taken < self._gathers_to
+        ``taken``: the bytes of all appends that the leader took in its reign.
+        """
+        return self._inflight_bytes < options.inflight_bytes_max and taken >= self._gathers_to
 
     def gathers(self, batches: Sequence[Batch], taken: int, options: ReplicaOptions) -> bool:
         """Whether these wait for an answer, and leave with what comes until then (C4)."""
         if len(self._inflight) < options.inflight_messages:
             return False
         self._gathers_to = taken + options.gather_bytes - sum(map(weight, batches))
-        return self.is_gathering(taken)
+        return taken < self._gathers_to
 
     # --- how it is served ---
 

@@ -14,8 +14,6 @@ Invariants:
   G3  a result is taken only if the node knows its placements, its ``previous``, and all that it
       takes single replicas to know
   G4  ``ends`` of placed streams are true as of ``newest``, which is at or above ``version``
-  G5  reports that only tell that cuts are known wait for one that has something to order, and at
-      most for a tick
 """
 
 from __future__ import annotations
@@ -29,11 +27,12 @@ from tidelog import limits
 from tidelog.core.metadata.messages import Behind, Collect, CommitResult, NodeReport
 from tidelog.core.order.commands import Report, VersionedCommit
 from tidelog.core.replica.commit_context import CommitContext
+from tidelog.core.replica.reporting import Reporter, Reporting
 from tidelog.invariants import check
 from tidelog.types import NO_NODE, NO_VERSION, Llsn, NodeId, StreamId, Version
 
 
-class Listener(Protocol):
+class Listener(Reporter, Protocol):
     """What is asked of a replica."""
 
     @property
@@ -63,10 +62,6 @@ class Listener(Protocol):
         """Ask others for the cuts up to ``version``."""
         ...
 
-    def report(self) -> Report | None:
-        """Return what it has to order; None while it is silent."""
-        ...
-
 
 class Unheard(Enum):
     """Why a message of a metadata node, or a part of it, was left without effect."""
@@ -90,18 +85,13 @@ class Hosting:
         "_collector",
         "_ends",
         "_find",
-        "_is_asked",
-        "_is_due",
-        "_is_late",
         "_listening",
         "_newest",
         "_node",
         "_placements",
-        "_reported",
-        "_touched",
+        "_reporting",
         "_unheard",
         "_version",
-        "_waiting",
     )
 
     def __init__(self, node: NodeId, find: Callable[[StreamId], Listener | None]) -> None:
@@ -116,13 +106,7 @@ class Hosting:
         self._ends: dict[StreamId, Llsn] = {}
         self._listening: dict[StreamId, Listener] = {}
         self._ahead: dict[StreamId, Version] = {}
-        self._touched: dict[StreamId, None] = {}
-        self._reported: dict[StreamId, Report] = {}
-        self._waiting: dict[StreamId, None] = {}
-        """Streams of which there may be something to report that can wait (G5)."""
-        self._is_asked = False
-        self._is_due = False
-        self._is_late = False
+        self._reporting = Reporting()
         self._unheard: dict[Unheard, int] = {}
 
     # What a host and a test may look at.
@@ -160,20 +144,18 @@ class Hosting:
     @property
     def has_output(self) -> bool:
         """Whether ``take`` may return anything."""
-        is_heard = self._collector != NO_NODE
-        is_due = self._is_asked or self._is_due or self._is_late
-        return is_heard and (is_due or bool(self._touched))
+        return self._collector != NO_NODE and self._reporting.is_due
 
     # Input.
 
     def tick(self) -> None:
-        """Let one unit of time pass: what waits to be reported has waited for long enough (G5)."""
-        self._is_late = bool(self._waiting)
+        """Let one unit of time pass."""
+        self._reporting.tick()
 
     def touched(self, stream: StreamId) -> None:
         """Note that something was done with the replica of a stream."""
         if stream in self._ends:
-            self._touched[stream] = None
+            self._reporting.touch(stream)
             self._look_at(stream)
 
     def collect(self, message: Collect) -> None:
@@ -184,7 +166,7 @@ class Hosting:
             self._leave(Unheard.OLD_ASSIGNMENT)
         else:
             self._assignment, self._collector = message.assignment, message.source
-            self._is_asked = True
+            self._reporting.ask()
             if message.hosted is not None:
                 self._learn_placements(message)
 
@@ -196,7 +178,7 @@ class Hosting:
             return
         self._leave(reason)
         # Whoever sent it believes something else of this node.
-        self._is_due = self._is_due or reason is not Unheard.NOT_FOR_US
+        self._reporting.is_owed |= reason is not Unheard.NOT_FOR_US
 
     # Placements.
 
@@ -247,12 +229,12 @@ class Hosting:
         for stream in self._listening:
             self._ahead.setdefault(stream, self._version)
         self._version = version
-        self._is_due = True
+        self._reporting.is_owed = True
 
     def _deafen(self, stream: StreamId) -> None:
         self._listening.pop(stream, None)
         self._ahead.pop(stream, None)
-        self._reported.pop(stream, None)
+        self._reporting.forget(stream)
 
     def _told(self, stream: StreamId) -> Version:
         return self._ahead.get(stream, self._version)
@@ -308,7 +290,7 @@ class Hosting:
             self._fall_behind(behind)
         if not by_stream:
             # No replica will have news to report, and yet the sender waits for a sign.
-            self._is_due = True
+            self._reporting.is_owed = True
 
     def _note_ends(
         self, result: CommitResult, by_stream: Mapping[StreamId, Sequence[VersionedCommit]]
@@ -329,7 +311,7 @@ class Hosting:
             self._leave(Unheard.NOT_LISTENING)
             return
         self._deafen(behind.stream)
-        self._touched[behind.stream] = None
+        self._reporting.touch(behind.stream)
         replica.fall_behind(behind.version)
 
     def _tell(self, stream: StreamId, commits: Sequence[VersionedCommit], version: Version) -> None:
@@ -341,7 +323,7 @@ class Hosting:
         missed = [one for one in commits if one.version > told]
         if missed:
             replica.commit(missed, version)
-            self._touched[stream] = None
+            self._reporting.touch(stream)
         else:
             self._leave(Unheard.NO_NEWS)
 
@@ -350,34 +332,12 @@ class Hosting:
     def take(self) -> tuple[NodeReport, ...]:
         """Hand over what is to be reported: what changed, or all if it was asked for."""
         # What cuts did to the replicas shows only now.
-        for stream in self._touched:
+        for stream in self._reporting.touched:
             self._look_at(stream)
-        touched, self._touched = self._touched, {}
-        asked = self._is_asked
-        news = self._news_of(touched, asked)
-        is_now = asked or self._is_due or self._is_late or any(map(self._is_urgent, news))
-        if self._collector == NO_NODE or not is_now:
-            self._waiting |= {report.stream: None for report in news}
+        reports = self._reporting.take(self._listening)
+        if self._collector == NO_NODE or reports is None:
             return ()
-        others = self._listening if asked else self._waiting
-        reports = news + self._news_of([one for one in others if one not in touched], asked)
-        self._waiting, self._is_asked, self._is_due, self._is_late = {}, False, False, False
-        self._reported |= {report.stream: report for report in reports}
         return tuple(self._parts(reports))
-
-    def _news_of(self, streams: Iterable[StreamId], asked: bool) -> list[Report]:
-        """What is to be told of some streams, news or, if it was asked for, all."""
-        replicas = [self._listening.get(stream) for stream in streams]
-        reports = [replica.report() for replica in replicas if replica is not None]
-        return [
-            report
-            for report in reports
-            if report is not None and (asked or report != self._reported.get(report.stream))
-        ]
-
-    def _is_urgent(self, report: Report) -> bool:
-        """Whether a report must not wait: it has something to order, or is a replica's first."""
-        return report.length > 0 or report.stream not in self._reported
 
     def _parts(self, reports: Sequence[Report]) -> Iterable[NodeReport]:
         size = limits.NODE_REPORT_REPLICAS_MAX

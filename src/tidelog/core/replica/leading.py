@@ -361,11 +361,7 @@ class Leading:
 
     def _push(self, node: NodeId, cursor: Cursor) -> None:
         state, taken = self._state, self._backlog.taken
-        while (
-            cursor.pushed + 1 < state.log.end
-            and cursor.has_room(state.options)
-            and not cursor.is_gathering(taken)
-        ):
+        while cursor.pushed + 1 < state.log.end and cursor.has_room(taken, state.options):
             previous = state.log.id_at(cursor.pushed)
             if previous is None or not state.log.can_serve(Llsn(cursor.pushed + 1)):
                 self.synchronise(node)
