@@ -6,6 +6,8 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from tidelog.client.orders import OneEntry, Orders
 from tidelog.client.session import Session
 from tidelog.formats.entry import Entry, Kind
@@ -57,7 +59,7 @@ class AsyncRemoteAppender:
     async def _submit(self, order: OneEntry) -> asyncio.Future[Receipt]:
         await self._flow.enter(order.size)
         # Only now, so that the time it was held back does not count.
-        waiter = _Pending(self._flow, order.size)
+        waiter = _Pending(self._flow, order.size, self._session.loop.create_future())
         ticket = self._session.single(order, waiter, None)
         self._session.submit(self._topic, order.stream, ticket)
         return waiter.future
@@ -77,15 +79,12 @@ class AsyncRemoteAppender:
             await self._flow.settle()
 
 
-class _Pending:
+class _Pending(msgspec.Struct, eq=False, gc=False):
     """A future, and the room that its append takes."""
 
-    __slots__ = ("_flow", "_size", "future")
-
-    def __init__(self, flow: AsyncFlow, size: int) -> None:
-        self._flow = flow
-        self._size = size
-        self.future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+    flow: AsyncFlow
+    size: int
+    future: asyncio.Future[Receipt]
 
     def done(self) -> bool:
         return False  # Even if nobody waits for it any more, its room has to be given back.
@@ -93,10 +92,10 @@ class _Pending:
     def set_result(self, result: Receipt, /) -> None:
         if not self.future.done():
             self.future.set_result(result)
-        self._flow.leave(self._size, None)
+        self.flow.leave(self.size, None)
 
     def set_exception(self, exception: BaseException, /) -> None:
         if not self.future.done():
             self.future.set_exception(exception)
             self.future.exception()  # ``flush`` raises it; whoever awaits the future as well.
-        self._flow.leave(self._size, exception)
+        self.flow.leave(self.size, exception)

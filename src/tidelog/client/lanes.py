@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from tidelog.errors import Busy, ConnectionLost, LogError, ProducerConflict
 from tidelog.formats.batch import BatchBody, encode_entries, encode_values
 from tidelog.formats.entry import Entry, Kind
@@ -51,8 +53,7 @@ class Waiter(Protocol[T_contra]):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class Single:
+class Single(msgspec.Struct, eq=False, gc=False):
     """One entry, which may share a batch with others."""
 
     waiter: Waiter[Receipt]
@@ -62,8 +63,8 @@ class Single:
     entry: Entry | None = None
     """The whole entry, if it is more than a value."""
     ack: Ack = Ack.ORDERED
-    settled: bool = field(default=False, init=False)
-    inside: bool = field(default=False, init=False)
+    settled: bool = False
+    inside: bool = False
     """Whether its owner counts its bytes."""
 
     @property

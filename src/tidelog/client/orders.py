@@ -7,8 +7,10 @@ in the caller's thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from tidelog.client.known_topics import KnownTopic
 from tidelog.client.lanes import ENTRY_OVERHEAD
@@ -23,8 +25,7 @@ SEVERAL_STREAMS: Final = -1
 """The lane of appends to several log streams"""
 
 
-@dataclass(frozen=True, slots=True)
-class OneEntry:
+class OneEntry(msgspec.Struct, frozen=True, gc=False):
     """A checked entry for a log stream."""
 
     stream: int
