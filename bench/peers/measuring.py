@@ -6,6 +6,7 @@ counts.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ def measure(cluster: Cluster, scale: Scale) -> Iterator[Measured]:
 
 def _tried(client: Client, work: Work, step: Callable[[], Figures]) -> Iterator[Measured]:
     """Nothing, if the client has no such thing."""
+    os.sync()  # What earlier works left to be written is not this one's.
     try:
         with client:
             figures = step()

@@ -26,6 +26,10 @@ TRY_SECONDS: Final = 3.0
 TRIES: Final = 60
 PULL: Final = 5_000
 IN_FLIGHT: Final = 4_000
+IN_FLIGHT_BYTES: Final = 8 << 20
+"""A server refuses what it cannot keep up with."""
+_PROCESSORS: Final = {"GOMAXPROCS": "1"}
+"""There are more servers than processors; with several each, they get in one another's way."""
 _INBOX: Final = b"_INBOX.bench"
 _HELLO: Final = (
     b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
@@ -76,7 +80,9 @@ class Nats:
                         sync="sync_interval: always" if variant.syncs else "",
                     )
                 )
-                processes.start(f"n{number}", [self._program, "-c", config])
+                processes.start(
+                    f"n{number}", [self._program, "-c", config], environment=_PROCESSORS
+                )
             processes.wait_for_ports(clients)
             version = run(_server_version(clients[0]))
             yield NatsCluster(version, processes, directory, clients)
@@ -278,9 +284,7 @@ class StockNats(LoopClient):
 
     async def connect(self) -> None:
         self._link = await _connect(self._port)
-        self._stream = self._link.jetstream(
-            timeout=ANSWER_SECONDS, publish_async_max_pending=IN_FLIGHT
-        )
+        self._stream = self._link.jetstream(timeout=ANSWER_SECONDS)
 
     async def disconnect(self) -> None:
         await self._link.close()
@@ -292,10 +296,14 @@ class StockNats(LoopClient):
         self.run(self._publish([value], count))
 
     async def _publish(self, values: Sequence[bytes], count: int) -> None:
+        stream = self._link.jetstream(
+            timeout=ANSWER_SECONDS,
+            publish_async_max_pending=min(IN_FLIGHT, IN_FLIGHT_BYTES // len(values[0])),
+        )
         for _ in range(count):
             for value in values:
-                await self._stream.publish_async(self._topic, value, wait_stall=ANSWER_SECONDS)
-        await self._stream.publish_async_completed()
+                await stream.publish_async(self._topic, value, wait_stall=ANSWER_SECONDS)
+        await asyncio.wait_for(stream.publish_async_completed(), ANSWER_SECONDS)
 
     def append_one_by_one(self, value: bytes, count: int) -> list[float]:
         return self.run(self._one_by_one(value, count))
@@ -318,7 +326,7 @@ class StockNats(LoopClient):
             due = await until(begin + number / rate)
             answer = await self._stream.publish_async(self._topic, value)
             answer.add_done_callback(lambda _, due=due: late.append(perf_counter() - due))
-        await self._stream.publish_async_completed()
+        await asyncio.wait_for(self._stream.publish_async_completed(), ANSWER_SECONDS)
         return late
 
     def consume(self, count: int) -> Reading:

@@ -15,7 +15,8 @@ from bench.peers.processes import HOST
 CREDIT: Final = 50
 WAIT_SECONDS: Final = 60.0
 IN_FLIGHT: Final = 20_000
-LINGER_SECONDS: Final = 0.005
+SMALL_IN_FLIGHT: Final = 200_000
+"""rstream sends single records twice a second, all that came since."""
 
 
 class StreamLink(Link):
@@ -93,6 +94,9 @@ async def create_stream(port: int, name: str) -> None:
 
 
 class LeanStream(LeanClient):
+    batch_links = 2
+    batch_window = 16
+
     def __init__(self, port: int, topic: str) -> None:
         super().__init__()
         self._port = port
@@ -136,7 +140,6 @@ class StockStream(LoopClient):
             self._port,
             username=wire.GUEST,
             password=wire.GUEST,
-            default_batch_publishing_delay=LINGER_SECONDS,
         )
         await self._producer.start()
 
@@ -164,7 +167,7 @@ class StockStream(LoopClient):
         for _ in range(count):
             await self._producer.send(self._topic, value, on_publish_confirm=confirms.on_confirm)
             confirms.sent += 1
-            await confirms.wait(IN_FLIGHT)
+            await confirms.wait(SMALL_IN_FLIGHT)
         await confirms.wait(0)
 
     def append_one_by_one(self, value: bytes, count: int) -> list[float]:

@@ -38,9 +38,10 @@ class Redis:
     def install(self, store: Store) -> None:
         self._unpacked = store.debian("redis-server")
         try:
+            import hiredis  # noqa: F401
             import redis  # noqa: F401
         except ImportError as error:
-            raise Unavailable("redis-py is not installed") from error
+            raise Unavailable("redis-py and hiredis are not installed") from error
 
     @contextmanager
     def start(self, variant: Variant, directory: Path) -> Iterator[RedisCluster]:
@@ -116,6 +117,25 @@ class RedisLink(Link):
         return data.count(b":")
 
 
+class RedisReader(Link):
+    """Takes answers apart with hiredis; what the last one was is left to be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import hiredis
+
+        self._parser: Any = hiredis.Reader()
+        self.answer: Any = None
+
+    def acknowledgements_in(self, data: bytes) -> int:
+        self._parser.feed(data)
+        found = 0
+        while (answer := self._parser.gets()) is not False:
+            self.answer = answer
+            found += 1
+        return found
+
+
 class LeanRedis(LeanClient):
     """After a WAIT a connection takes nothing more, so there are several of them."""
 
@@ -138,6 +158,24 @@ class LeanRedis(LeanClient):
         parts = [command(b"XADD", self._topic, b"*", _FIELD, value) for value in values]
         return Frame(b"".join(parts) + command(b"WAIT", b"1", b"%d" % WAIT_MS))
 
+    def consume(self, count: int) -> Reading:
+        return self.run(self._consume(count))
+
+    async def _consume(self, count: int) -> Reading:
+        link = RedisReader()
+        await open_link(link, self._port)
+        reading, last = Reading(), b"0-0"
+        while reading.records < count:
+            words = (b"XREAD", b"COUNT", b"%d" % READ, b"STREAMS", self._topic, last)
+            await link.pump(Frame(command(*words)), 1, 1)
+            if not link.answer:
+                raise PeerError(f"{self._topic!r} ends after {reading.records} records")
+            records = link.answer[0][1]
+            reading.took(len(records))
+            last = records[-1][0]
+        link.transport.close()
+        return reading
+
 
 def command(*words: bytes) -> bytes:
     """A command as Redis reads it."""
@@ -145,7 +183,7 @@ def command(*words: bytes) -> bytes:
 
 
 class StockRedis(Client):
-    """redis-py, with a pipeline for a batch."""
+    """redis-py on hiredis, with a pipeline for a batch."""
 
     name = "redis-py"
 

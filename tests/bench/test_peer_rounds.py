@@ -16,6 +16,7 @@ from bench.peers.goals import BATCHED_SMALL, GOALS, goal_rows, goals_line
 from bench.peers.installing import JavaModule, Store
 from bench.peers.interface import Client, Cluster, Reading, Variant
 from bench.peers.kafka import Kafka
+from bench.peers.kafka_clients import LeanKafka
 from bench.peers.processes import Processes, Unavailable, pause
 from bench.peers.running import PeerResults, Row, measure_peers
 from bench.peers.works import Kind, Scale
@@ -230,3 +231,15 @@ def test_a_process_that_ends_is_told_with_its_output(tmp_path: Path) -> None:
         processes.start("short", ["sh", "-c", "echo no licence; exit 3"])
         with pytest.raises(Unavailable, match=r"(?s)\(3\).*no licence"):
             processes.wait_for(lambda: False, "nobody listens")
+
+
+def test_several_batches_become_one_of_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(LeanKafka, "unit_bytes", 250)
+    monkeypatch.setattr(LeanKafka, "run", lambda _, work: work)
+    monkeypatch.setattr(LeanKafka, "frame", lambda _, values: len(values))
+    monkeypatch.setattr(
+        LeanKafka, "_spread", lambda _, size, count, *__: sent.append((size, count))
+    )
+    LeanKafka(0, "t").append_batches([b"x" * 50, b"y" * 50], 5)
+    assert sent == [(4, 2), (2, 1)]
