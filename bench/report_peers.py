@@ -9,7 +9,7 @@ from bench.peers.goals import goal_rows, goals_line
 from bench.peers.measuring import Figures
 from bench.peers.running import PeerResults, Row
 from bench.peers.tidelog import Tidelog
-from bench.peers.works import APPENDS, DISKS, READS, TOTAL_ORDER, Kind, Work
+from bench.peers.works import APPENDS, DISKS, READS, SPARK, TOTAL_ORDER, Kind, Work
 from bench.plots import PLOTS, Bar, bar_chart
 from bench.tables import table
 
@@ -22,7 +22,8 @@ _NOTE: Final = (
     "acknowledgements, where the usual client would be the bottleneck; Tidelog's sends batches "
     "that were encoded once. *Small*: each append for itself, as many under way as the system "
     "likes. *At a fixed rate*: 2,000 appends a second, begun on time whether or not the last was "
-    "answered. *Consume* of Tidelog: Arrow batches in total order. *Node µs*, *client µs*: time of "
+    "answered. *Consume* of Tidelog: Arrow batches in total order. *Spark*: a session of its own "
+    "reads all columns that the system's source has. *Node µs*, *client µs*: time of "
     "processors for each record, of all nodes and of the client."
 )
 _SPACE: Final = (
@@ -37,7 +38,7 @@ def peers_section(results: PeerResults) -> str:
     parts = [_NOTE, _systems(results)]
     if goals := goal_rows(results.figures):
         parts.append("### Against the goals\n\n" + table(("goal", "measured", "met"), goals))
-    for work in (*APPENDS, *READS, TOTAL_ORDER):
+    for work in (*APPENDS, *READS, TOTAL_ORDER, SPARK):
         if rows := results.figures.get(work):
             parts.append(_work_section(work, rows, results))
     if space := _space_rows(results):
@@ -50,6 +51,10 @@ def peers_section(results: PeerResults) -> str:
 def _systems(results: PeerResults) -> str:
     rows = [(name, version, "measured") for name, version in results.versions.items()]
     rows += [(name, "", f"left out: {why}") for name, why in results.skipped.items()]
+    rows += [
+        (name, "", f"has no figures for {', '.join(sorted(works))}")
+        for name, works in results.not_offered.items()
+    ]
     return table(("system", "release", ""), rows)
 
 
@@ -58,7 +63,7 @@ def _work_section(work: Work, rows: dict[Row, Figures], results: PeerResults) ->
     picture = f"![{title}]({PLOTS}/{plot_name(work)})"
     if work.kind in (Kind.ONE, Kind.RATE):
         text = _latency_table(rows)
-    elif work.kind in (Kind.CONSUME, Kind.CONSUME_STREAMS):
+    elif work.kind in (Kind.CONSUME, Kind.CONSUME_STREAMS, Kind.SPARK):
         text = _consume_table(rows, results)
     else:
         text = _append_table(rows)
@@ -161,7 +166,7 @@ def peer_plots(results: PeerResults) -> dict[str, str]:
     """Files by their names, one for each work."""
     return {
         plot_name(work): _plot(work, results.figures[work])
-        for work in (*APPENDS, *READS, TOTAL_ORDER)
+        for work in (*APPENDS, *READS, TOTAL_ORDER, SPARK)
         if work in results.figures
     }
 

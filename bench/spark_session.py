@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +57,7 @@ class Served:
 
 
 @contextmanager
-def spark_session(directory: Path) -> Iterator[SparkSession]:
+def spark_session(directory: Path, jars: Sequence[Path] = ()) -> Iterator[SparkSession]:
     """A session on this machine, whose files are in ``directory``."""
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -66,6 +66,7 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("tidelog bench")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
+    builder = builder.config("spark.jars", ",".join(map(str, jars)))
     builder = builder.config("spark.sql.warehouse.dir", str(directory / "warehouse"))
     builder = builder.config("spark.local.dir", str(directory / "local"))
     builder = builder.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={quiet}")

@@ -166,6 +166,17 @@ def _run(command: Sequence[str], directory: Path, failure: str) -> str:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", None) or error
-        raise Unavailable(f"{failure}: {str(said).strip()[-500:]}") from error
+        raise Unavailable(f"{failure}: {_reason(error)}") from error
     return done.stdout
+
+
+def _reason(error: Exception) -> str:
+    """The line of what a program said that tells most, wherever it said it."""
+    texts = (getattr(error, "stderr", None), getattr(error, "stdout", None), str(error))
+    lines = [
+        [line for part in text.splitlines() if (line := part.strip(" :\t"))]
+        for text in texts
+        if isinstance(text, str)
+    ]
+    telling = [line for part in lines for line in part if line.endswith("not found")]
+    return (telling or next(part for part in lines if part))[-1]

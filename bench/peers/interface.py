@@ -126,6 +126,10 @@ class Cluster(ABC):
         """What can read a topic of several streams as one; none if there is nothing like that."""
         return ()
 
+    def spark_readers(self, topic: str) -> Sequence[Client]:
+        """How Spark can read such a topic; none if it cannot."""
+        return ()
+
     def kept_bytes(self) -> int:
         """What all nodes have on their disks."""
         return disk_bytes(self.directory)

@@ -24,9 +24,15 @@ from bench.peers.interface import NODES, Client, Cluster, Variant
 from bench.peers.kafka_clients import ANSWER_SECONDS, LeanKafka, StockKafka, settings_of
 from bench.peers.kafka_wire import WireError, fetch_request, fetched
 from bench.peers.processes import HOST, Processes, Unavailable, free_ports
+from bench.peers.spark_reading import Source, SparkReader
 
 MODULE: Final = JavaModule("org.apache.kafka", "kafka_2.13", "4.3.1")
 LOCK: Final = Path(__file__).parent / "files" / "kafka.lock"
+CONNECTOR: Final = JavaModule("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0")
+"""Spark's own, of the newest release that can be had with all that it needs."""
+CONNECTOR_LOCK: Final = LOCK.with_name("spark-kafka.lock")
+_CONNECTOR_JARS: Final = ("spark-", "kafka-clients-", "commons-pool2-")
+"""What of it does not come with Spark anyway."""
 FORMAT_SECONDS: Final = 120.0
 HEAP: Final = "1g"
 COLLECTOR: Final = "-XX:+UseSerialGC"
@@ -68,6 +74,12 @@ class Kafka:
         except ImportError as error:
             raise Unavailable("confluent-kafka is not installed") from error
         self._classes = os.pathsep.join(map(str, store.jars(MODULE, LOCK)))
+        self._connector: list[Path] | Unavailable
+        try:
+            jars = store.jars(CONNECTOR, CONNECTOR_LOCK)
+            self._connector = [jar for jar in jars if jar.name.startswith(_CONNECTOR_JARS)]
+        except Unavailable as error:
+            self._connector = error
 
     @contextmanager
     def start(self, variant: Variant, directory: Path) -> Iterator[KafkaCluster]:
@@ -94,7 +106,9 @@ class Kafka:
                 words = ["-cp", self._classes, "kafka.Kafka", str(config)]
                 processes.start(f"k{number}", [*program, *words])
             processes.wait_for_ports(brokers)
-            cluster = KafkaCluster(MODULE.version, processes, directory, brokers, variant.syncs)
+            cluster = KafkaCluster(
+                MODULE.version, processes, directory, brokers, variant.syncs, self._connector
+            )
             _warm_up(cluster)
             yield cluster
 
@@ -116,6 +130,8 @@ class Kafka:
 class KafkaCluster(Cluster):
     ports: list[int]
     syncs: bool
+    connector: list[Path] | Unavailable
+    """Spark's, or why it is not there."""
 
     @property
     def servers(self) -> str:
@@ -138,6 +154,21 @@ class KafkaCluster(Cluster):
     def readers(self, topic: str) -> Sequence[Client]:
         partitions = self._facts(topic).topics[topic].partitions
         return (StockKafka(self.servers, topic, len(partitions)),)
+
+    def spark_readers(self, topic: str) -> Sequence[Client]:
+        if self.syncs:
+            return ()  # What is read is the same.
+        source = Source(
+            f"Spark's connector {CONNECTOR.version}",
+            "kafka",
+            {
+                "kafka.bootstrap.servers": self.servers,
+                "subscribe": topic,
+                "startingOffsets": "earliest",
+            },
+            self.connector,
+        )
+        return (SparkReader(source, self.directory / "spark"),)
 
     def _facts(self, topic: str) -> Any:
         """What the brokers know of a topic, once all replicas keep up and its leaders serve it."""

@@ -11,10 +11,13 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from statistics import median
 from time import perf_counter, process_time
 from typing import Final
 
 from bench.peers.interface import NODES, Client, Cluster, NotOffered
+from bench.peers.lean import PeerError
+from bench.peers.processes import Unavailable
 from bench.peers.works import (
     APPENDS,
     BATCHES,
@@ -22,6 +25,7 @@ from bench.peers.works import (
     RATE,
     READS,
     SMALL,
+    SPARK,
     STREAMS,
     TOTAL_ORDER,
     Kind,
@@ -41,6 +45,8 @@ _LEAST_SMALL: Final = 1_000
 _TRIAL: Final = 20
 """A trial of reading takes one record of so many."""
 _DISTINCT: Final = 1_000
+_SPARK_READS: Final = 3
+"""As many do not count: they warm up."""
 _SEVERAL: Final = "streams"
 """A topic of several streams"""
 
@@ -54,6 +60,8 @@ class Measured:
     figures: Figures
     failure: str = ""
     """Why there are no figures."""
+    is_offered: bool = True
+    """Otherwise nothing failed: the client has no such thing."""
 
 
 def measure(cluster: Cluster, scale: Scale) -> Iterator[Measured]:
@@ -74,16 +82,20 @@ def measure(cluster: Cluster, scale: Scale) -> Iterator[Measured]:
     cluster.make_topic(_SEVERAL, STREAMS)
     for client in cluster.readers(_SEVERAL):
         yield from _tried(client, TOTAL_ORDER, partial(_consume_streams, client, scale))
+    for client in cluster.spark_readers(_SEVERAL):
+        yield from _tried(client, SPARK, partial(_read_by_spark, client, scale))
 
 
 def _tried(client: Client, work: Work, step: Callable[[], Figures]) -> Iterator[Measured]:
-    """Nothing, if the client has no such thing."""
+    """Figures, or why there are none."""
     os.sync()  # What earlier works left to be written is not this one's.
     try:
         with client:
             figures = step()
-    except NotOffered:
-        return
+    except NotOffered as missing:
+        yield Measured(client.name, work, {}, str(missing), is_offered=False)
+    except Unavailable as error:
+        yield Measured(client.name, work, {}, str(error))
     except Exception as error:  # Clients of others raise whatever they like.
         yield Measured(client.name, work, {}, repr(error))
     else:
@@ -178,6 +190,16 @@ def _consume_streams(client: Client, scale: Scale) -> Figures:
     client.append_batches(values_of(SMALL, batch), count)
     client.consume(count * batch // _TRIAL)
     return {"records_per_second": client.consume(count * batch).records_per_second}
+
+
+def _read_by_spark(client: Client, scale: Scale) -> Figures:
+    """The streams that were filled for readers."""
+    least = scale.disk_bytes // SMALL
+    found = [client.consume(least) for _ in range(2 * _SPARK_READS)]
+    if any(reading.records < least for reading in found):
+        raise PeerError(f"Spark has seen {min(reading.records for reading in found)} records")
+    rates = [reading.records_per_second for reading in found[_SPARK_READS:]]
+    return {"records_per_second": median(rates)}
 
 
 def values_of(size: int, count: int) -> list[bytes]:

@@ -55,6 +55,8 @@ class PeerResults:
     orders_streams: dict[str, bool] = field(default_factory=dict)
     figures: dict[Work, dict[Row, Figures]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
+    not_offered: dict[str, set[str]] = field(default_factory=dict)
+    """What clients have not got, by their names."""
 
 
 def measure_peers(
@@ -103,6 +105,11 @@ def _measured(
             results.versions[peer.name] = cluster.version
             for measured in measure(cluster, scale):
                 name = f"{measured.work.name} ({measured.client or 'nodes'})"
+                if not measured.is_offered:
+                    tell(f"  {name}: not offered: {measured.failure}")
+                    whose = f"{peer.name} ({measured.client})"
+                    results.not_offered.setdefault(whose, set()).add(measured.failure)
+                    continue
                 if measured.failure:
                     tell(f"  {name} failed: {measured.failure}")
                     results.skipped[f"{title}: {name}"] = measured.failure

@@ -22,6 +22,7 @@ from bench.peers.installing import Store
 from bench.peers.interface import NODES, Client, Cluster, NotOffered, Reading, Variant
 from bench.peers.lean import Frame, LeanClient, Link, LoopClient, open_link, until
 from bench.peers.processes import Processes, disk_bytes
+from bench.peers.spark_reading import Source, SparkReader
 from tidelog.formats.batch import encode_values, seal_batch
 from tidelog.formats.messages import Answer, AppendBatches, Hello, Receipts, Request, Welcome
 from tidelog.formats.wire import HEADER_BYTES, decode_header, encode_frame
@@ -95,6 +96,12 @@ class TidelogCluster(Cluster):
     def readers(self, topic: str) -> Sequence[Client]:
         return (TidelogClient(self.nodes.url_of(topic), self.level),)
 
+    def spark_readers(self, topic: str) -> Sequence[Client]:
+        if self.level != "ordered":
+            return ()  # What is read is the same.
+        source = Source("Tidelog's source", "tidelog", {"endpoint": self.nodes.url_of(topic)})
+        return (SparkReader(source, self.directory / "spark"),)
+
 
 class TidelogClient(LoopClient):
     """The client as it is."""
@@ -125,7 +132,7 @@ class TidelogClient(LoopClient):
 
     def append_small(self, value: bytes, count: int) -> None:
         if self._level != "ordered":
-            raise NotOffered("an appender waits for the order")
+            raise NotOffered("small appends that do not wait for the order")
         self.run(self._append_small(value, count))
 
     async def _append_small(self, value: bytes, count: int) -> None:

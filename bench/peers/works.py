@@ -16,6 +16,7 @@ class Kind(Enum):
     RATE = "appends at a fixed rate"
     CONSUME = "consume"
     CONSUME_STREAMS = "consume 4 streams as one"
+    SPARK = "Spark reads 4 streams"
     DISK = "disk"
 
 
@@ -36,11 +37,11 @@ class Scale:
     """How much is done for each figure."""
 
     rounds: int = 3
-    seconds: float = 3.0
+    seconds: float = 2.0
     """What a measurement of throughput should take."""
     appends: int = 2_000
     """With one in flight."""
-    rate_seconds: float = 4.0
+    rate_seconds: float = 3.0
     disk_bytes: int = 100_000_000
     bytes_max: int = 1_500_000_000
     """What one measurement appends at most; it is written three times."""
@@ -70,3 +71,4 @@ APPENDS: Final = (
 READS: Final = (Work(Kind.CONSUME, SMALL), Work(Kind.CONSUME, MIDDLE))
 DISKS: Final = (Work(Kind.DISK, SMALL), Work(Kind.DISK, MIDDLE))
 TOTAL_ORDER: Final = Work(Kind.CONSUME_STREAMS, SMALL)
+SPARK: Final = Work(Kind.SPARK, SMALL)

@@ -17,9 +17,11 @@ from bench.peers.installing import JavaModule, Store
 from bench.peers.interface import Client, Cluster, Reading, Variant
 from bench.peers.kafka import Kafka
 from bench.peers.kafka_clients import LeanKafka
+from bench.peers.measuring import measure
 from bench.peers.processes import Processes, Unavailable, pause
 from bench.peers.running import PeerResults, Row, measure_peers
-from bench.peers.works import Kind, Scale
+from bench.peers.spark_reading import Source, SparkReader
+from bench.peers.works import SPARK, Kind, Scale
 from bench.plots import Bar, bar_chart
 from bench.report_peers import peer_plots, peers_section
 
@@ -117,10 +119,14 @@ def test_a_peer_that_cannot_be_had_is_named_and_the_others_are_measured(
     assert results.versions == {"Null": "1.0"}
 
 
-def test_what_a_client_lacks_has_no_figure(results: PeerResults) -> None:
+def test_what_a_client_lacks_has_no_figure_and_is_told(
+    results: PeerResults, told: list[str]
+) -> None:
     kinds = {work.kind for work in results.figures}
     assert Kind.ONE in kinds
     assert kinds.isdisjoint({Kind.SMALL, Kind.RATE, Kind.CONSUME_STREAMS})
+    assert "  small appends, 100 B (null): not offered: small appends" in told
+    assert "has no figures for appends at a fixed rate, small appends" in peers_section(results)
 
 
 def test_the_page_names_who_was_left_out_and_every_plot_is_well_formed(
@@ -197,6 +203,26 @@ def test_files_that_are_not_what_the_lock_says_are_refused(
         store.jars(module, lock)
     content = b"right"
     assert [jar.name for jar in store.jars(module, lock)] == ["some.jar"]
+
+
+def test_the_reason_of_a_program_that_fails_is_one_line(tmp_path: Path) -> None:
+    said = r"printf '\t:: spark#kafka;9: not found\n\n\t::::\n'; exit 1"
+    with pytest.raises(Unavailable, match=r"^no connector: spark#kafka;9: not found$"):
+        installing._run(["sh", "-c", said], tmp_path, "no connector")
+
+
+def test_a_source_of_spark_that_cannot_be_had_says_why(tmp_path: Path) -> None:
+    source = Source("some connector", "kafka", {}, Unavailable("no connector: not found"))
+
+    class Unread(NullCluster):
+        def spark_readers(self, topic: str) -> Sequence[Client]:
+            return (SparkReader(source, tmp_path / "spark"),)
+
+    with Processes(tmp_path / "logs") as processes:
+        found = list(measure(Unread("1.0", processes, tmp_path), TINY))
+    assert [(m.client, m.failure) for m in found if m.work == SPARK] == [
+        ("some connector", "no connector: not found")
+    ]
 
 
 def test_without_java_kafka_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
