@@ -165,6 +165,8 @@ class KafkaCluster(Cluster):
                 "kafka.bootstrap.servers": self.servers,
                 "subscribe": topic,
                 "startingOffsets": "earliest",
+                "kafka.max.poll.records": "10000",
+                "kafka.max.partition.fetch.bytes": "8388608",
             },
             self.connector,
         )

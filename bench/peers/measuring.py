@@ -45,7 +45,7 @@ _LEAST_SMALL: Final = 1_000
 _TRIAL: Final = 20
 """A trial of reading takes one record of so many."""
 _DISTINCT: Final = 1_000
-_SPARK_READS: Final = 3
+_SPARK_READS: Final = 2
 """As many do not count: they warm up."""
 _SEVERAL: Final = "streams"
 """A topic of several streams"""

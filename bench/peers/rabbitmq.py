@@ -24,6 +24,8 @@ from tidelog.net.loops import run
 COMMAND_SECONDS: Final = 120.0
 _COOKIE: Final = "bench"
 _LOOPBACK: Final = "-kernel inet_dist_use_interface {127,0,0,1}"
+_NO_DAEMON: Final = "-start_epmd false"
+"""Otherwise a node that finds none starts one, which nobody ends."""
 _CONFIG: Final = """
 listeners.tcp.1 = {host}:{port}
 stream.listeners.tcp.1 = {host}:{stream}
@@ -112,6 +114,7 @@ class RabbitMq:
             "LANG": "C.UTF-8",
             "ERL_EPMD_ADDRESS": HOST,
             "ERL_EPMD_PORT": str(daemon_port),
+            "ERL_AFLAGS": _NO_DAEMON,
             "RABBITMQ_LOG_BASE": str(directory / "rabbitmq-logs"),
             "RABBITMQ_CONF_ENV_FILE": os.devnull,
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _LOOPBACK,
