@@ -97,11 +97,15 @@ class NatsCluster(Cluster):
         if streams > 1:
             return  # There is nothing that reads several streams as one.
         leader = run(_make_stream(self.ports[0], name))
-        self._leaders[name] = self.ports[int(leader.removeprefix("n"))]
+        self._leaders[name] = _port_of(leader, self.ports)
 
     def clients(self, topic: str) -> Sequence[Client]:
         port = self._leaders[topic]
-        return LeanNats(port, topic), StockNats(port, topic)
+        return LeanNats(port, topic, self.ports), StockNats(port, topic)
+
+
+def _port_of(server: str, ports: Sequence[int]) -> int:
+    return ports[int(server.removeprefix("n"))]
 
 
 # -- setting up ------------------------------------------------------------------------------------
@@ -218,18 +222,19 @@ class LeanNats(LeanClient):
     batch_window = 8
     small_per_write = 100
 
-    def __init__(self, port: int, topic: str) -> None:
+    def __init__(self, port: int, topic: str, ports: Sequence[int]) -> None:
         super().__init__()
         self._port = port
         self._topic = topic
+        self._ports = ports
 
     async def new_link(self) -> Link:
         link = NatsLink()
-        await self._ready(link)
+        await self._ready(link, self._port)
         return link
 
-    async def _ready(self, link: NatsLink) -> None:
-        await open_link(link, self._port)
+    async def _ready(self, link: NatsLink, port: int) -> None:
+        await open_link(link, port)
         link.transport.write(_HELLO)
         while not link.is_ready:
             await link.changed()
@@ -243,7 +248,7 @@ class LeanNats(LeanClient):
         return self.run(self._consume(count))
 
     async def _consume(self, count: int) -> Reading:
-        """Pulls are asked for all at once; the server sends as fast as it can."""
+        """Pulls are asked for all at once, of the server that has the consumer."""
         admin = await _connect(self._port)
         body = {
             "stream_name": self._topic,
@@ -254,7 +259,7 @@ class LeanNats(LeanClient):
         if "error" in made:
             raise PeerError(str(made["error"]))
         link = NatsReader()
-        await self._ready(link)
+        await self._ready(link, _port_of(made["cluster"]["leader"], self._ports))
         pull = json.dumps({"batch": PULL, "expires": 20_000_000_000}).encode()
         subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._topic}.{made['name']}".encode()
         request = b"PUB %b %b %d\r\n%b\r\n" % (subject, _INBOX, len(pull), pull)
