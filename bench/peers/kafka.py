@@ -36,7 +36,7 @@ _CONNECTOR_JARS: Final = ("spark-", "kafka-clients-", "commons-pool2-")
 FORMAT_SECONDS: Final = 120.0
 HEAP: Final = "1g"
 COLLECTOR: Final = "-XX:+UseSerialGC"
-"""Three JVMs share few processors: collectors with threads of their own halve what they do."""
+"""Three JVMs share few processors: threads of their own for collecting do not help them."""
 WARM_SECONDS: Final = 10.0
 """Until most of what brokers do is compiled."""
 _CONFIG: Final = """
