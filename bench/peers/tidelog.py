@@ -32,7 +32,8 @@ from tidelog.testing import LocalCluster
 
 Level = Literal["propagated", "ordered"]
 
-IN_FLIGHT: Final = 8
+IN_FLIGHT: Final = 64
+"""Batches under way: what queues up during a sync and a cut goes into the next ones."""
 TIMEOUT_MS: Final = 60_000
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Answer)
@@ -234,6 +235,7 @@ class LeanTidelog(LeanClient):
     """Batches that are encoded once, to the leader of the log stream."""
 
     name = "lean"
+    batch_window = IN_FLIGHT
 
     def __init__(self, port: int, topic: str, stream: int, level: Level) -> None:
         super().__init__()
