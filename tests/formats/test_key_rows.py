@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from tidelog.formats.batch import Batch, decode_batch, encode_entries, seal_batch
 from tidelog.formats.entry import Entry, Kind
-from tidelog.formats.key_rows import U64, hash_key, rows_from_batches
+from tidelog.formats.key_gathering import RowColumns, rows_from_batches
+from tidelog.formats.key_rows import U64, KeyRows, concat_rows, constant, hash_key, sort_rows
 
 SEED = 77
 FIRST = 1_000
@@ -60,3 +64,83 @@ def test_one_large_batch_gives_the_rows_of_many_small_ones(
         assert large.version_at(row) == (entry.write_version or llsn + 5)
         assert large.size[row] == len(entry.key) + len(entry.value)
         assert large.kind[row] == entry.kind
+
+
+def test_batches_that_differ_in_what_they_leave_out_give_their_own_rows() -> None:
+    """Large batches are held together only if they are alike (G1)."""
+    kinds = [Kind.PUT, Kind.PUT, Kind.DELETE, Kind.PUT, Kind.PUT]
+    storages = [7, 8, 8, 8, 8]
+    versions = [None, None, None, 9, None]
+    made = [
+        [Entry(kind, b"", b"%03d" % i, storage, version) for i in range(100)]
+        for kind, storage, version in zip(kinds, storages, versions, strict=True)
+    ]
+    batches = [
+        one_batch(part, list(range(FIRST + 100 * number, FIRST + 100 * number + 100)))
+        for number, part in enumerate(made)
+    ]
+    rows = rows_from_batches(batches, glsns, SEED)
+    flat = [entry for part in made for entry in part]
+    assert rows.llsn.tolist() == list(range(FIRST, FIRST + 500))
+    assert rows.kind.tolist() == [entry.kind for entry in flat]
+    assert rows.storage.tolist() == [entry.storage_id for entry in flat]
+    assert rows.version_lo.tolist() == [
+        entry.write_version or llsn + 5
+        for llsn, entry in zip(range(FIRST, FIRST + 500), flat, strict=True)
+    ]
+
+
+def test_no_more_than_a_bound_of_batches_is_held() -> None:
+    """G2: a compaction reads far more than fits into memory."""
+    made = [Entry(Kind.PUT, bytes(40_000), b"%03d" % i) for i in range(64)]
+    gathered = RowColumns(SEED)
+    tracemalloc.start()
+    try:
+        for number in range(10):
+            first = FIRST + 64 * number
+            gathered.add(one_batch(made, list(range(first, first + 64))))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 3 * 64 * 40_000
+    assert len(gathered.rows(glsns)) == 640
+
+
+def many_rows(count: int) -> KeyRows:
+    chance = np.random.default_rng(1)
+    hashes = chance.integers(0, 1 << 64, count, dtype=np.uint64)
+    hashes[chance.integers(0, count, count // 4)] = hashes[0]  # Some keys are written often.
+    return KeyRows(
+        hash_hi=hashes,
+        hash_lo=hashes >> np.uint64(1),
+        storage=constant(3, count, np.uint64),
+        version_hi=constant(0, count, np.uint64),
+        version_lo=np.arange(1, count + 1, dtype=np.uint64),
+        llsn=np.arange(1, count + 1, dtype=np.uint64),
+        kind=constant(2, count, np.uint8),
+        size=np.arange(count, dtype=np.uint32),
+    )
+
+
+@pytest.mark.parametrize("count", [100, 4_095, 4_096, 70_000])
+def test_rows_are_sorted_by_hash_and_stay_in_order_where_that_is_equal(count: int) -> None:
+    rows = many_rows(count)
+    expected = rows[np.lexsort((rows.llsn, rows.hash_hi))]
+    assert sort_rows(rows).equals(expected)
+    backwards = rows[np.arange(count)[::-1]]
+    assert sort_rows(backwards).equals(expected)
+
+
+def test_columns_of_one_value_stay_views_of_it() -> None:
+    rows = many_rows(5_000)
+    for picked in (
+        rows[10:20],
+        rows[rows.llsn > 4_000],
+        sort_rows(rows),
+        concat_rows([rows, rows]),
+    ):
+        assert picked.storage.strides == (0,)
+        assert picked.storage.tolist() == [3] * len(picked)
+    other = many_rows(10)
+    mixed = concat_rows([rows, dataclasses.replace(other, storage=constant(4, 10, np.uint64))])
+    assert mixed.storage.tolist() == [3] * 5_000 + [4] * 10

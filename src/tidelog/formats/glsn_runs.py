@@ -184,6 +184,9 @@ class GlsnRuns:
         begins, firsts, lengths = (np.frombuffer(c, dtype=np.uint64) for c in self.columns())
         if not len(begins):
             return np.zeros(len(llsns), dtype=np.uint64)
+        if len(begins) == 1:  # A topic with one stream has no other.
+            distance = llsns - begins
+            return np.where(distance < lengths, firsts + distance, np.uint64(0))
         index = np.searchsorted(begins, llsns, side="right") - 1
         index = np.maximum(index, 0)
         distance = llsns - begins[index]  # wraps around below the first run: never in length

@@ -9,7 +9,7 @@ number u64, first LLSN u64; then the columns hash high, hash low (u64), LLSN (u6
 (u64, if STORAGE), version low, version high (u64, if VERSIONS), distance of the LLSN from the
 first one (u32, unless WIDE), size (u32), kind (u8); zeros up to a multiple of 8.
 
-Everything about rows (``key_rows``) can be imported from here.
+Everything about rows (``key_rows``, ``key_gathering``) can be imported from here.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tidelog.formats.batch import Batch, Column
 from tidelog.formats.checksum import Buffer, crc32c
 from tidelog.formats.entry import WITH_KEY, Kind
 from tidelog.formats.glsn_runs import GlsnRuns
+from tidelog.formats.key_gathering import RowColumns, rows_from_batches
 from tidelog.formats.key_rows import (
     U64,
     KeyRows,
-    RowColumns,
     concat_rows,
+    constant,
     hash_key,
     is_sorted,
     no_rows,
-    rows_from_batches,
     sort_rows,
 )
 from tidelog.formats.segment import SegmentStats, SpecialEntry
@@ -53,6 +53,7 @@ __all__ = [
     "build_rows",
     "concat_rows",
     "encode_key_pages",
+    "gather_rows",
     "hash_key",
     "is_sorted",
     "no_rows",
@@ -200,7 +201,7 @@ class KeyPage:
             if column.itemsize == 8
         ]
         hash_hi, hash_lo, *others = wide
-        zeros = np.zeros(self.count, dtype=np.uint64)
+        zeros = constant(0, self.count, np.uint64)
         if self.flags & WIDE:
             llsn = others.pop(0)
         else:
@@ -309,11 +310,18 @@ def build_rows(
     batches: Iterable[Batch], runs: GlsnRuns, seed: int
 ) -> tuple[KeyRows | None, list[SpecialEntry], SegmentStats]:
     """Sorted key rows (None if there is no keyed entry), special entries and statistics."""
+    rows, special, stats = gather_rows(batches, runs, seed)
+    return sort_rows(rows) if stats.keyed else None, special, stats
+
+
+def gather_rows(
+    batches: Iterable[Batch], runs: GlsnRuns, seed: int
+) -> tuple[KeyRows, list[SpecialEntry], SegmentStats]:
+    """Key rows in the order of the batches, special entries and statistics."""
     gathered = RowColumns(seed)
     summary = SegmentSummary()
     for batch in batches:
         gathered.add(batch)
         summary.add(batch)
     special, stats = summary.finish(runs)
-    rows = sort_rows(gathered.rows(runs.glsns)) if stats.keyed else None
-    return rows, special, stats
+    return gathered.rows(runs.glsns), special, stats

@@ -23,6 +23,8 @@ from tidelog.limits import LIVE_INDEX_BYTES_MAX
 _MAGIC: Final = b"TLLI"
 _VERSION: Final = 1
 _NUMBERS: Final = Struct("<QQQ")
+_SCATTER_SPAN: Final = 16
+"""LLSNs are sorted by their places if these are not so many times as many as there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,21 @@ def decode_live_index(data: bytes | memoryview) -> LiveIndex:
 
 
 def bitmap_of(llsns: npt.NDArray[np.uint64]) -> BitMap64:
-    """A bitmap of an array; pyroaring takes a sorted ``array`` fastest."""
+    """A bitmap of an array; pyroaring takes a range or a sorted ``array`` fastest."""
+    if not len(llsns):
+        return BitMap64()
+    first, span = llsns.min(), int(np.ptp(llsns)) + 1
+    if span > _SCATTER_SPAN * len(llsns):
+        ordered = np.sort(llsns)
+    else:
+        # They lie close together: marking their places costs less than comparing them.
+        marked = np.zeros(span, dtype=np.bool_)
+        marked[llsns - first] = True
+        if bool(marked.all()):
+            return BitMap64(range(int(first), int(first) + span))
+        ordered = np.flatnonzero(marked).astype(np.uint64) + first
     column = array("Q")
-    column.frombytes(np.sort(llsns).tobytes())
+    column.frombytes(ordered.tobytes())
     return BitMap64(column)
 
 

@@ -31,8 +31,8 @@ from tidelog.core.compaction.live import (
 from tidelog.formats.batch import Batch, decode_batch
 from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
-from tidelog.formats.key_index import build_rows
-from tidelog.formats.key_rows import KeyRows, concat_rows, no_rows, sort_rows
+from tidelog.formats.key_index import gather_rows
+from tidelog.formats.key_rows import KeyRows, concat_rows, sort_rows
 from tidelog.formats.live_index import bitmap_of
 from tidelog.formats.segment import SpecialEntry
 from tidelog.invariants import check
@@ -67,16 +67,15 @@ class MemorySource:
             # Sealed anew: the active memtable may grow while this one is looked at.
             runs = GlsnRuns(table.runs.slices(0, index + 1))
             batches = [cut for batch in batches if (cut := _up_to(batch, index)) is not None]
-            rows, found, _ = build_rows(batches, runs, hash_seed)
-            if rows is not None:
-                parts.append(rows)
+            rows, found, _ = gather_rows(batches, runs, hash_seed)
+            parts.append(rows)
             specials.extend(found)
             for batch in batches:
                 if batch.dense:
                     present.add_range(batch.first_llsn, batch.end_llsn)
                 else:
                     present.update(batch.llsns())
-        return cls(sort_rows(concat_rows(parts)) if parts else no_rows(), present, tuple(specials))
+        return cls(sort_rows(concat_rows(parts)), present, tuple(specials))
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +306,6 @@ class _Walk:
         Older sources of a stream come first, which makes sorting cheap.
         """
         for number, stream in enumerate(self.streams):
-            limit = np.uint64(stream.index)
             for segment in stream.segments:
                 if not segment.keyed:
                     continue
@@ -315,7 +313,8 @@ class _Walk:
                 self._segments.append((number, segment.number))
                 yield len(self._segments) - 1, self.places.join_rows(rows, number)
             rows = stream.memory.rows.between(begin, end)
-            yield 0, self.places.join_rows(rows.filter(rows.llsn <= limit), number)
+            rows = _only(rows, rows.llsn <= np.uint64(stream.index))
+            yield 0, self.places.join_rows(rows, number)
 
     def _judge(self, gathered: _Gathered) -> LiveRows:
         return live_rows(gathered.rows, self.boundary, self.deletes, self.trim_llsn_end)
@@ -332,12 +331,12 @@ class _Walk:
         self, gathered: _Gathered, kept: np.ndarray[tuple[int], np.dtype[np.bool_]], found: _Found
     ) -> None:
         dead = ~kept
-        sources, sizes = gathered.sources[dead], gathered.rows.size[dead]
-        for source in np.unique(sources).tolist():
+        # Doubles add up exactly: no range has bytes for 2**53.
+        sizes = np.bincount(gathered.sources[dead], weights=gathered.rows.size[dead])
+        for source in np.flatnonzero(sizes).tolist():
             if source:
                 stream, segment = self._segments[source]
-                size = int(sizes[sources == source].sum(dtype=np.uint64))
-                found.outcomes[stream].dead_bytes[segment] += size
+                found.outcomes[stream].dead_bytes[segment] += int(sizes[source])
 
 
 def segment_rows(
@@ -346,7 +345,11 @@ def segment_rows(
     """The rows up to ``index`` that count of a segment, with hashes in ``[begin, end)``."""
     with opened.lease(segment.path) as reader:
         rows = reader.key_rows(begin, end)
-    valid = (rows.llsn < np.uint64(segment.end_llsn)) & (rows.llsn <= np.uint64(index))
+    return _only(rows, rows.llsn < np.uint64(min(segment.end_llsn, index + 1)))
+
+
+def _only(rows: KeyRows, valid: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> KeyRows:
+    """The valid rows, which mostly are all of them."""
     return rows if bool(valid.all()) else rows.filter(valid)
 
 
