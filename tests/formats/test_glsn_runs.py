@@ -85,6 +85,15 @@ def test_bulk_lookup_agrees_with_the_dictionary(
     assert found.tolist() == [model.get(llsn, 0) for llsn in llsns]
 
 
+@given(STEPS, POSITION, POSITION)
+def test_a_range_is_covered_if_each_of_it_has_its_place(
+    steps: list[tuple[int, int, int]], begin: int, end: int
+) -> None:
+    runs, glsns = build(steps)
+    if begin < end:
+        assert runs.covers(begin, end) == all(llsn in glsns for llsn in range(begin, end))
+
+
 def test_runs_can_grow_while_a_bulk_answer_is_held() -> None:
     runs = GlsnRuns([(1, 10, 5)])
     found = runs.glsns(np.arange(1, 6, dtype=np.uint64))

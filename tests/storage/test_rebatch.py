@@ -33,7 +33,7 @@ def batch_of(
 
 
 def joined(*kept: tuple[Batch, Sequence[int]]) -> list[Batch]:
-    return [decode_batch(data) for data in rebatch(kept)]
+    return list(rebatch(kept))
 
 
 def whole(batch: Batch) -> tuple[Batch, Sequence[int]]:

@@ -130,9 +130,9 @@ def test_rows_that_the_writer_makes_are_the_same() -> None:
     content = content_of(small_batches(), SMALL_RUNS, gathered=True)
     write_segment_file(other.vfs(), PATH, content, sync=False)
     assert other.files() == disk.files()
-    parts = [(batch[:88], batch[88:]) for batch in small_batches()]
+    decoded = [decode_batch(batch) for batch in small_batches()]
     views = [memoryview(batch) for batch in small_batches()]
-    for batches in (parts, views):
+    for batches in (decoded, views):
         content = SegmentContent(7, STREAM, LOG_ID, batches, SMALL_RUNS, hash_seed=SEED)
         other = SimDisk()
         write_segment_file(other.vfs(), PATH, content)
@@ -288,6 +288,16 @@ def test_content_that_contradicts_itself_is_not_written() -> None:
         write_segment_file(
             disk.vfs(), PATH, SegmentContent(7, STREAM, LOG_ID, [damaged], SMALL_RUNS)
         )
+    assert disk.files() == {}
+
+
+def test_a_batch_that_changed_since_it_was_decoded_is_not_written() -> None:
+    data = bytearray(small_batches()[0])
+    batch = decode_batch(memoryview(data))
+    data[-9] ^= 1
+    disk = SimDisk()
+    with pytest.raises(CorruptData, match="checksum"):
+        write_segment_file(disk.vfs(), PATH, SegmentContent(7, STREAM, LOG_ID, [batch], SMALL_RUNS))
     assert disk.files() == {}
 
 

@@ -128,6 +128,13 @@ class Batch:
         self._storage_id: Final = storage_id
         self._columns: Final = columns
 
+    def check_body(self) -> None:
+        """CorruptData unless the body is still what it was when its checksum was made."""
+        if crc32c(self.data[HEADER_BYTES:]) != HEADER.unpack_from(self.data)[2]:
+            raise CorruptData(
+                f"batch at LLSN {self.first_llsn}: the body does not match its checksum"
+            )
+
     def column(self, column: Column) -> memoryview | None:
         """A section, typed; None when it was left out and all entries share one value."""
         return self._columns[column]

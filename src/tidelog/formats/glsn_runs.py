@@ -130,6 +130,14 @@ class GlsnRuns:
         distance = llsn - self._llsns[index]
         return self._glsns[index] + distance if distance < self._lengths[index] else 0
 
+    def covers(self, llsn_begin: int, llsn_end: int) -> bool:
+        """Whether every LLSN in ``[llsn_begin, llsn_end)`` has a GLSN."""
+        index = bisect_right(self._llsns, llsn_begin) - 1
+        if index >= 0 and llsn_end <= self._llsns[index] + self._lengths[index]:
+            return True  # One run holds them all, as in every topic with one stream.
+        found = self.slices(llsn_begin, llsn_end)
+        return sum(run[2] for run in found) == llsn_end - llsn_begin
+
     def llsn_of(self, glsn: int) -> int:
         """The LLSN that has this GLSN; 0 if no run holds it."""
         index = bisect_right(self._glsns, glsn, hi=len(self._llsns)) - 1

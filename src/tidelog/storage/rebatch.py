@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.formats.batch import SPARSE_SPAN_END, Batch, encode_entries, seal_batch
+from tidelog.formats.batch import SPARSE_SPAN_END, Batch, decode_batch, encode_entries, seal_batch
 from tidelog.formats.entry import Entry
 from tidelog.invariants import check
 from tidelog.limits import KIB, SEGMENT_BATCH_BYTES
@@ -20,8 +20,8 @@ _WHOLE_BYTES_MIN = 16 * KIB
 _JOINED_ENTRIES_MAX = 16 * KIB
 
 
-def rebatch(kept: Iterable[tuple[Batch, Sequence[int]]]) -> Iterator[bytes | memoryview]:
-    """Encoded batches of the given positions of the given batches, in ascending LLSN order."""
+def rebatch(kept: Iterable[tuple[Batch, Sequence[int]]]) -> Iterator[Batch]:
+    """Batches of the given positions of the given batches, in ascending LLSN order."""
     joining = _Joining()
     for batch, positions in kept:
         if not positions:
@@ -30,7 +30,8 @@ def rebatch(kept: Iterable[tuple[Batch, Sequence[int]]]) -> Iterator[bytes | mem
             yield from joining.take()
         if batch.length * len(positions) // batch.count >= _WHOLE_BYTES_MIN:
             yield from joining.take()
-            yield batch.data if len(positions) == batch.count else batch.select(positions)
+            whole = len(positions) == batch.count
+            yield batch if whole else decode_batch(batch.select(positions))
             continue
         joining.add(batch, positions)
         if joining.full:
@@ -74,7 +75,7 @@ class _Joining:
             self._llsns.extend(llsns[position] for position in positions)
         self._size += batch.length * len(positions) // batch.count
 
-    def take(self) -> Iterator[bytes]:
+    def take(self) -> Iterator[Batch]:
         """The joined batch, if there is anything in it; starts over."""
         like, entries, llsns = self._like, self._entries, self._llsns
         self._like, self._entries, self._llsns, self._size = None, [], [], 0
@@ -83,4 +84,4 @@ class _Joining:
         dense = llsns[-1] - llsns[0] + 1 == len(llsns)
         body = encode_entries(entries, rewritten=like.rewritten, llsns=None if dense else llsns)
         header = seal_batch(body, stream=like.stream, term=like.term, first_llsn=llsns[0])
-        yield header + body.data
+        yield decode_batch(header + body.data)

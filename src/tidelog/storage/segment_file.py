@@ -52,11 +52,13 @@ from tidelog.invariants import check
 from tidelog.storage.vfs import File, Vfs
 
 IO_BYTES: Final = 1 << 20
-"""Size of one write, and the most that one read takes unless a single batch is larger."""
+"""The most that one read takes unless a single batch is larger."""
+_WRITE_BYTES: Final = 256 << 10
+"""Size of one write.  Threads that append get on while one runs, so it should come soon."""
 _TAIL_BYTES: Final = 64 << 10  # Read first when a file is opened; most footers fit.
 
-EncodedBatch: TypeAlias = bytes | memoryview | tuple[bytes, ...]
-"""The bytes of a batch, in one piece or in parts."""
+SegmentBatch: TypeAlias = bytes | memoryview | Batch
+"""A batch that was checked when it was decoded, or bytes that are to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class SegmentContent:
     number: int
     stream: int
     log_id: bytes
-    batches: Iterable[EncodedBatch]
+    batches: Iterable[SegmentBatch]
     runs: GlsnRuns
     rows: KeyRows | None = None
     hash_seed: int | None = None
@@ -136,7 +138,7 @@ class _Writer:
         self._block_columns = _Columns("QQQQII")
         self._page_columns = _Columns("QQII")
 
-    def write(self, batches: Iterable[EncodedBatch]) -> SegmentFooter:
+    def write(self, batches: Iterable[SegmentBatch]) -> SegmentFooter:
         content = self._content
         self._add(encode_segment_header(content.number, content.stream, content.log_id))
         self._write_blocks(batches)
@@ -165,15 +167,14 @@ class _Writer:
         self._flush()
         return footer
 
-    def _write_blocks(self, batches: Iterable[EncodedBatch]) -> None:
+    def _write_blocks(self, batches: Iterable[SegmentBatch]) -> None:
         end_llsn = 0
-        for encoded in batches:
-            data = b"".join(encoded) if isinstance(encoded, tuple) else encoded
-            batch = decode_batch(data)
-            check(batch.length == len(data), "a batch is stored alone")
-            check(batch.stream == self._content.stream, "a segment holds one stream")
+        stream, runs = self._content.stream, self._content.runs
+        for given in batches:
+            batch = _checked(given)
+            check(batch.stream == stream, "a segment holds one stream")
             check(batch.first_llsn >= end_llsn, "S1: batches ascend and do not overlap")
-            check(_covers(self._content.runs, batch), "an entry of a segment has its GLSN")
+            check(_covers(runs, batch), "an entry of a segment has its GLSN")
             end_llsn = batch.end_llsn
             self._block_columns.add(
                 batch.first_llsn, end_llsn, self._offset, batch.term, batch.length, batch.count
@@ -181,7 +182,7 @@ class _Writer:
             self._summary.add(batch)
             if self._gathered is not None:
                 self._gathered.add(batch)
-            self._add(data)
+            self._add(batch.data)
 
     @property
     def _offset(self) -> int:
@@ -190,7 +191,7 @@ class _Writer:
     def _add(self, data: bytes | memoryview) -> None:
         self._parts.append(data)
         self._parts_bytes += len(data)
-        if self._parts_bytes >= IO_BYTES:
+        if self._parts_bytes >= _WRITE_BYTES:
             self._flush()
 
     def _flush(self) -> None:
@@ -378,10 +379,19 @@ def _read_exactly(file: File, offset: int, length: int) -> bytes:
     return data
 
 
+def _checked(given: SegmentBatch) -> Batch:
+    """A batch whose bytes are those that it was made of, as late as possible before a copy."""
+    if isinstance(given, Batch):
+        given.check_body()
+        return given
+    batch = decode_batch(given)
+    check(batch.length == len(given), "a batch is stored alone")
+    return batch
+
+
 def _covers(runs: GlsnRuns, batch: Batch) -> bool:
     """Whether every entry of a batch has a GLSN."""
-    span = batch.end_llsn - batch.first_llsn
-    if sum(run[2] for run in runs.slices(batch.first_llsn, batch.end_llsn)) == span:
+    if runs.covers(batch.first_llsn, batch.end_llsn):
         return True
     return not batch.dense and all(map(runs.glsn_of, batch.llsns()))
 
