@@ -189,6 +189,9 @@ class CommitQueue(Generic[R]):
         return follower
 
     def _take_group(self) -> list[R]:
+        if len(self._queue) == 1:
+            self._queued_bytes = 0
+            return [self._queue.popleft()]
         group: list[R] = []
         size = 0
         while self._queue and len(group) < GROUP_RECORDS_MAX:

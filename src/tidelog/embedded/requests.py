@@ -16,7 +16,10 @@ class AppendRequest(Request):
     __slots__ = ("append", "listener", "receipts")
 
     def __init__(self, append: Append) -> None:
-        super().__init__(sum([HEADER_BYTES + len(part.body.data) for part in append.parts]))
+        size = 0
+        for part in append.parts:
+            size += HEADER_BYTES + len(part.body.data)
+        super().__init__(size)
         self.append = append
         self.receipts: tuple[Receipt, ...] = ()
         self.listener: Callable[[], None] | None = None

@@ -49,6 +49,7 @@ from tidelog.formats.batch_layout import (
     check_header,
     check_magic,
     read_columns,
+    runs_of,
 )
 from tidelog.formats.checksum import crc32c
 from tidelog.formats.entry import WITH_KEY, Entry, Kind
@@ -287,7 +288,7 @@ class Batch:
         It is sparse unless the LLSNs are neighbours.  Producer and sequence describe an append
         as a whole, so they are kept only if all entries are.
         """
-        runs = _runs(positions, self.count)
+        runs = runs_of(positions, self.count)
         if runs == [(0, self.count)]:
             return bytes(self.data)
         parts: list[Part] = []
@@ -388,19 +389,3 @@ def decode_batch(data: bytes | memoryview, offset: int = 0, *, verify: bool = Tr
     except BadColumn as error:
         raise CorruptData(f"batch at {offset}: {error}") from None
     return Batch(whole, header, columns)
-
-
-def _runs(positions: Sequence[int], count: int) -> list[tuple[int, int]]:
-    """The ranges ``[begin, end)`` of neighbours in ascending positions."""
-    check(len(positions) > 0, "a selection is not empty")
-    check(positions[0] >= 0 and positions[-1] < count, "a selection lies inside its batch")
-    runs: list[tuple[int, int]] = []
-    begin = end = positions[0]
-    for position in positions:
-        if position != end:
-            check(position > end, "a selection ascends")
-            runs.append((begin, end))
-            begin = position
-        end = position + 1
-    runs.append((begin, end))
-    return runs

@@ -141,7 +141,7 @@ def encode_values(values: Sequence[bytes], *, timestamp_us: int) -> BatchBody:
 
 def encode_value(pieces: Sequence[bytes | memoryview], *, timestamp_us: int) -> BatchBody:
     """The body of one un-keyed APPEND entry; its value is the pieces, one behind the other."""
-    size = sum(map(len, pieces))
+    size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
     if size > VALUE_BYTES_MAX:
         raise value_too_large(size)
     data = b"".join((_PAIR.pack(0, size), *pieces, PADDING[-size & 7])) if size else b""

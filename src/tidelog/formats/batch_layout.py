@@ -251,6 +251,22 @@ def add_moved(
     return add_slices(parts, slices, add_section(parts, array("I", moved), size))
 
 
+def runs_of(positions: Sequence[int], count: int) -> list[tuple[int, int]]:
+    """The ranges ``[begin, end)`` of neighbours in ascending positions."""
+    check(len(positions) > 0, "a selection is not empty")
+    check(positions[0] >= 0 and positions[-1] < count, "a selection lies inside its batch")
+    runs: list[tuple[int, int]] = []
+    begin = end = positions[0]
+    for position in positions:
+        if position != end:
+            check(position > end, "a selection ascends")
+            runs.append((begin, end))
+            begin = position
+        end = position + 1
+    runs.append((begin, end))
+    return runs
+
+
 def _section_end(body: memoryview, end: int, verify: bool) -> int:
     """Where the next section begins after one that ends at ``end``."""
     padded = end + (-end & 7)

@@ -63,12 +63,15 @@ class GlsnRuns:
         """Add a run behind all others; an empty one changes nothing."""
         if length == 0:
             return
-        llsn_end, glsn_end = self.llsn_end, self.glsn_end
+        llsn_end = glsn_end = last = 0
+        if self._llsns:
+            last = self._lengths[-1]
+            llsn_end, glsn_end = self._llsns[-1] + last, self._glsns[-1] + last
         check(llsn_begin >= llsn_end and llsn_begin >= 1, "G1: runs ascend in LLSN")
         check(glsn_begin >= glsn_end and glsn_begin >= 1, "G1: runs ascend in GLSN")
         check(max(llsn_begin, glsn_begin) + length < _U64_END, "positions fit into 64 bits")
         if llsn_begin == llsn_end and glsn_begin == glsn_end:
-            self._lengths[-1] += length
+            self._lengths[-1] = last + length
             return
         self._lengths.append(length)
         self._glsns.append(glsn_begin)

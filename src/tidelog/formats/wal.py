@@ -29,6 +29,8 @@ from enum import Enum, IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
+import msgspec
+
 from tidelog.errors import CorruptData, UnsupportedVersion
 from tidelog.formats.checksum import Buffer, crc32c
 from tidelog.formats.wal_payloads import (
@@ -124,7 +126,7 @@ class WalFileHeader:
     """The sequence number of the file's first frame, so that losing that one shows too."""
 
 
-class Record(NamedTuple):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """A record to write; ``parts`` together are its payload."""
 
     type: RecordType
@@ -223,13 +225,14 @@ def encode_frame_parts(records: Sequence[Record], sequence: int, salt: int) -> t
     check(0 < sequence < _U64_END, "W1: frames are numbered from 1")
     parts: list[bytes] = [b""]
     length = 0
-    for type_, stream, previous_llsn, payload in records:
+    for record in records:
         size = 0
-        for part in payload:
+        for part in record.parts:
             size += len(part)
         padding = -size & 7
-        parts.append(_RECORD.pack(type_, 0, 0, size + padding, stream, previous_llsn))
-        parts += payload
+        head = (record.type, 0, 0, size + padding, record.stream, record.previous_llsn)
+        parts.append(_RECORD.pack(*head))
+        parts += record.parts
         if padding:
             parts.append(_PADDING[padding])
         length += RECORD_HEADER_BYTES + size + padding

@@ -42,10 +42,9 @@ class Truncate(msgspec.Struct, frozen=True, gc=False):
 
 def encode_cut(cut: CutDecided) -> bytes:
     parts = [_CUT.pack(cut.version, len(cut.commits), 0)]
-    parts += [
-        _COMMIT.pack(c.stream, c.high_watermark, c.glsn_begin, c.llsn_begin, c.length, c.topic)
-        for c in cut.commits
-    ]
+    for c in cut.commits:
+        place = (c.stream, c.high_watermark, c.glsn_begin, c.llsn_begin, c.length, c.topic)
+        parts.append(_COMMIT.pack(*place))
     return b"".join(parts)
 
 

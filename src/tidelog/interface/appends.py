@@ -15,6 +15,7 @@ import msgspec
 
 from tidelog.errors import BadEntry, BadOption
 from tidelog.formats.batch import BatchBody, encode_entries, encode_puts, encode_values
+from tidelog.formats.batch_encode import encode_value
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.records import Ack
@@ -90,6 +91,8 @@ class Appends:
         if key or blobs:
             entry = Entry(Kind.APPEND, value, key, timestamp_us=_now_us(), blobs=blobs)
             body = encode_entries([entry])
+        elif type(value) is bytes:
+            body = encode_value((value,), timestamp_us=_now_us())
         else:
             body = encode_values((value,), timestamp_us=_now_us())
         return self._request([Part(self.place(stream, key, options), body)], options)
@@ -103,16 +106,16 @@ class Appends:
     def put_batch(
         self, items: Iterable[tuple[bytes, bytes]], storage_id: int, options: AppendOptions
     ) -> Append:
-        if self._manifest.versions != "log":
-            raise BadEntry(f"topic {self._name!r} has explicit versions: use write() with entries")
+        topic = self._current()
+        if topic.versions != "log":
+            raise BadEntry(f"topic {topic.name!r} has explicit versions: use write() with entries")
         pairs = list(items)
         if not pairs:
             raise BadEntry("the batch has no entries: put at least one")
-        keys = [key for key, _ in pairs]
-        values = [value for _, value in pairs]
+        keys, values = zip(*pairs, strict=True)
         now = _now_us()
         parts = []
-        for stream, positions in split_by_stream(self._manifest, keys).items():
+        for stream, positions in split_by_stream(topic, keys).items():
             whole = len(positions) == len(keys)
             body = encode_puts(
                 keys if whole else [keys[i] for i in positions],
@@ -127,14 +130,18 @@ class Appends:
         """Entries of any kinds that have keys; one that has no timestamp gets the time of now."""
         now = _now_us()
         stamped = [entry if entry.timestamp_us else entry.at(now) for entry in entries]
-        for entry in stamped:
-            self.check_version(entry)
+        topic = self._current()
+        if topic.versions != "log" or any(entry.write_version is not None for entry in stamped):
+            for entry in stamped:
+                self.check_version(entry)
         keys = [entry.key for entry in stamped]
         if not keys or not all(keys):
             raise BadEntry("every entry of this call needs a key: append the others by themselves")
+        if len(keys) == 1:
+            return self._request([_part(stream_of_key(topic, keys[0]), stamped)], options)
         parts = [
             _part(stream, [stamped[position] for position in positions])
-            for stream, positions in split_by_stream(self._manifest, keys).items()
+            for stream, positions in split_by_stream(topic, keys).items()
         ]
         return self._request(parts, options)
 
@@ -148,6 +155,8 @@ class Appends:
         return self._request([_part(stream, [entry]) for stream in streams], options)
 
     def _request(self, parts: Sequence[Part], options: AppendOptions) -> Append:
+        if not options:
+            return Append(self._current().name, parts)
         producer, sequence = options.get("producer", ""), options.get("sequence", 0)
         if bool(producer) != bool(sequence) or sequence < 0:
             raise BadOption("a producer needs a name and a sequence from 1 on; give both or none")
@@ -163,18 +172,19 @@ class Appends:
 
     def place(self, stream: int | None, key: bytes, options: AppendOptions) -> int:
         """The log stream for an entry: the one that was chosen, its key's, or whose turn it is."""
-        topic = self._manifest
+        topic = self._current()
         if stream is not None:
             return chosen_stream(topic, stream, key)
         if key:
             return stream_of_key(topic, key)
         # A producer's retries must find the stream that its first try went to.
         # Streams that were added in between must not change the answer.
-        producer = options.get("producer", "")
-        if producer:
+        if options and (producer := options.get("producer", "")):
             return topic.streams[producer_id(producer) % topic.key_streams]
-        streams, sealed = topic.streams, self._sealed()
-        if sealed:
+        streams = topic.streams
+        if len(streams) == 1:
+            return streams[0]
+        if sealed := self._sealed():
             streams = tuple(one for one in streams if one not in sealed) or streams
         return streams[next(self._turn) % len(streams)]
 
@@ -192,8 +202,10 @@ class Appends:
 
 def ack_of(options: AppendOptions) -> Ack:
     """What an append waits for, which may be given by its name."""
+    if "ack" not in options:
+        return Ack.ORDERED
     try:
-        return Ack(options.get("ack", Ack.ORDERED))
+        return Ack(options["ack"])
     except ValueError:
         names = ", ".join(repr(ack.value) for ack in Ack)
         raise BadOption(f"ack is {options.get('ack')!r}, but must be one of {names}") from None

@@ -6,7 +6,7 @@ compaction can compare them.  Streams that were added later take entries without
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from xxhash import xxh3_64_intdigest
 
@@ -20,10 +20,10 @@ def stream_of_key(topic: TopicManifest, key: bytes) -> int:
     return topic.streams[xxh3_64_intdigest(key) % topic.key_streams]
 
 
-def split_by_stream(topic: TopicManifest, keys: Sequence[bytes]) -> dict[int, list[int]]:
+def split_by_stream(topic: TopicManifest, keys: Sequence[bytes]) -> Mapping[int, Sequence[int]]:
     """Positions of the keys for each stream, in the order in which streams first occur."""
     if topic.key_streams == 1:
-        return {topic.streams[0]: list(range(len(keys)))}
+        return {topic.streams[0]: range(len(keys))}
     parts: dict[int, list[int]] = {}
     for position, key in enumerate(keys):
         parts.setdefault(stream_of_key(topic, key), []).append(position)

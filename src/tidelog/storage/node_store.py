@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from tidelog.core.order.commands import CutDecided
+from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.core.replica.commit_context import CommitContext
 from tidelog.errors import Rejected
 from tidelog.formats.manifest import (
@@ -109,12 +109,15 @@ class NodeStore:
         True when the WAL rolled and a flush is due.  DiskFull leaves everything as it was, and
         the caller may try again later.
         """
-        count = len(batches) + others + 1
-        size = sum([len(write.stored.data) for write in batches]) + _RECORD_BYTES * count
+        size = _RECORD_BYTES * (len(batches) + others + 1)
+        for write in batches:
+            size += len(write.stored.data)
         return self.reserve_bytes(size)
 
     def reserve_bytes(self, size: int) -> bool:
         """The same for a frame of so many bytes."""
+        if self.wal.is_filled(size):
+            return False
         rolled = not self.wal.has_room(size)
         if rolled:
             self.wal.roll()
@@ -143,8 +146,8 @@ class NodeStore:
                     write.producer, write.sequence, write.stored.first_llsn, write.count
                 )
         if frame.cut is not None:
-            for stream, context in contexts_of(frame.cut):
-                self.streams[stream].apply_commit(context)
+            for commit in frame.cut.commits:
+                self.streams[commit.stream].apply_commit(context_of(frame.cut, commit))
         for stream, trim in frame.trims:
             self.streams[stream].apply_trim(trim.llsn_end, trim.glsn_end)
         for stream, truncate in frame.truncates:
@@ -400,18 +403,8 @@ def stream_directory(stream: int, generation: int) -> str:
     return f"{stream:016d}.{generation}" if generation else f"{stream:016d}"
 
 
-def contexts_of(cut: CutDecided) -> list[tuple[int, CommitContext]]:
-    """The commit context that a cut gives to each stream it names."""
-    return [
-        (
-            commit.stream,
-            CommitContext(
-                version=cut.version,
-                high_watermark=commit.high_watermark,
-                glsn_begin=commit.glsn_begin,
-                llsn_begin=commit.llsn_begin,
-                length=commit.length,
-            ),
-        )
-        for commit in cut.commits
-    ]
+def context_of(cut: CutDecided, commit: StreamCommit) -> CommitContext:
+    """The commit context that a cut gives to one of the streams it names."""
+    return CommitContext(
+        cut.version, commit.high_watermark, commit.glsn_begin, commit.llsn_begin, commit.length
+    )

@@ -54,7 +54,7 @@ from tidelog.storage.node_store import (
     STREAMS_DIRECTORY,
     WAL_DIRECTORY,
     NodeStore,
-    contexts_of,
+    context_of,
 )
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.replica_apply import Applier
@@ -273,8 +273,9 @@ class _Opening:
             self._applier.note_bases(wal_file)
         for record in frame.records:
             if record.type is RecordType.CUT:
-                for stream, context in contexts_of(decode_cut(record.payload)):
-                    self._replay_commit(self._stream(stream), context)
+                cut = decode_cut(record.payload)
+                for commit in cut.commits:
+                    self._replay_commit(self._stream(commit.stream), context_of(cut, commit))
                 continue
             store = self._stream(record.stream)
             if store.replica is not None:

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from pyroaring import BitMap64
 
-from tidelog.errors import CorruptData, UnsupportedVersion
+from tidelog.errors import CorruptData
 from tidelog.formats.batch import Batch, decode_batch
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.key_index import (
@@ -356,10 +356,8 @@ def _naming(path: str) -> Iterator[None]:
     """Put the file's name into what is found wrong with it."""
     try:
         yield
-    except UnsupportedVersion as error:
-        raise UnsupportedVersion(f"{path}: {error}") from error
-    except CorruptData as error:
-        raise CorruptData(f"{path}: {error}") from error
+    except CorruptData as error:  # Or a kind of it.
+        raise type(error)(f"{path}: {error}") from error
 
 
 def _read_footer(file: File, size: int) -> SegmentFooter:

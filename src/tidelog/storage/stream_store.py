@@ -105,12 +105,12 @@ class StreamStore:
         for table in reversed(self.view.memtables):
             if not table.batches:
                 continue
-            begin = max(context.llsn_begin, table.first_llsn, table.runs.llsn_end)
-            end = min(context.llsn_end, table.end_llsn)
+            first, wanted = table.first_llsn, context.llsn_begin
+            begin = max(wanted, first, table.runs.llsn_end)
+            end = min(wanted + context.length, table.end_llsn)
             if begin < end:
-                offset = begin - context.llsn_begin
-                table.runs.append(begin, context.glsn_begin + offset, end - begin)
-            if table.first_llsn <= context.llsn_begin:
+                table.runs.append(begin, context.glsn_begin + begin - wanted, end - begin)
+            if first <= wanted:
                 return
 
     def apply_trim(self, llsn_end: int, glsn_end: int) -> None:

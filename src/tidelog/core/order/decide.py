@@ -37,8 +37,9 @@ def decide(
     changed = [order for stream, end in ends.items() if end > (order := streams[stream]).llsn_end]
     if not changed:
         return None
-    if len(changed) > 1:
-        changed.sort(key=place)
+    if len(changed) == 1:
+        return CutDecided(Version(version + 1), (_commit(changed[0], ends, topics),))
+    changed.sort(key=place)
     highs: dict[TopicId, Glsn] = {}
     for order in changed:
         high = highs.get(order.topic) or topics[order.topic].high_watermark
@@ -57,6 +58,18 @@ def decide(
         )
         glsn = Glsn(glsn + length)
     return CutDecided(Version(version + 1), tuple(commits))
+
+
+def _commit(
+    order: StreamOrder, ends: Mapping[StreamId, Llsn], topics: Mapping[TopicId, TopicOrder]
+) -> StreamCommit:
+    """The only stream of a cut: what most cuts of a small log are."""
+    high = topics[order.topic].high_watermark
+    begin = order.llsn_end
+    length = ends[order.stream] - begin
+    return StreamCommit(
+        order.topic, order.stream, Glsn(high + length), Glsn(high + 1), begin, length, order.term
+    )
 
 
 def flaw_in_cut(

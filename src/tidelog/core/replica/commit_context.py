@@ -59,13 +59,14 @@ NONE: Final = CommitContext(
 
 def flaw_in_context(context: CommitContext) -> str | None:
     """Say what is wrong with a context by itself; None if nothing is."""
-    if min(context.version, context.high_watermark, context.length) < 0:
+    glsn, llsn, length = context.glsn_begin, context.llsn_begin, context.length
+    if length < 0 or context.version < 0 or context.high_watermark < 0:
         return f"X1: a commit context has a negative number: {context}"
-    if context.llsn_begin < FIRST_LLSN or context.glsn_begin < FIRST_GLSN:
+    if llsn < FIRST_LLSN or glsn < FIRST_GLSN:
         return f"X1: a commit context begins before the first position: {context}"
-    if context.glsn_end - 1 > context.high_watermark:
+    if glsn + length - 1 > context.high_watermark:
         return f"X4: a commit context issues GLSNs above its high watermark: {context}"
-    if context.glsn_end < context.llsn_end:
+    if glsn < llsn:
         return f"X4: a stream has more entries than its topic issued GLSNs: {context}"
     if context.version == NO_VERSION and context != NONE:
         return f"X3: a commit context has content but no version: {context}"
