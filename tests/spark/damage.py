@@ -10,7 +10,8 @@ from tidelog.formats.entry import Entry
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.manifest import decode_manifest
 from tidelog.storage.os_vfs import OsVfs
-from tidelog.storage.segment_file import SegmentContent, SegmentReader, write_segment_file
+from tidelog.storage.segment_content import SegmentContent, write_segment_file
+from tidelog.storage.segment_file import SegmentReader
 
 Change = Callable[[list[tuple[int, Entry]]], list[tuple[int, Entry]]]
 """Of the entries of a batch, with their LLSNs."""

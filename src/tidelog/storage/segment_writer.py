@@ -16,7 +16,7 @@ from tidelog.invariants import check
 from tidelog.storage.atomic_file import TEMPORARY_SUFFIX
 from tidelog.storage.memtable import Memtable
 from tidelog.storage.rebatch import rebatch
-from tidelog.storage.segment_file import SegmentContent, write_segment_file
+from tidelog.storage.segment_content import SegmentContent, write_segment_file
 from tidelog.storage.segments import Segment, segment_name
 from tidelog.storage.snapshot_store import SnapshotState
 from tidelog.storage.vfs import Vfs
