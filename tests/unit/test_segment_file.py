@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -343,18 +341,6 @@ def test_neighbours_are_read_together_but_never_too_much() -> None:
     counting.reads.clear()
     assert len(reader.find_key(*hash_key(0, b"key 3", SEED))) == 4
     assert len(counting.reads) == 1
-
-
-def test_a_long_file_is_synced_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the sync of an append never waits for much of it."""
-    _, encoded = large_segment(90, 200)
-    lengths = [0]
-    monkeypatch.setattr(os, "fdatasync", lambda file: lengths.append(os.fstat(file).st_size))
-    runs = GlsnRuns([(1, 1, 18_000)])
-    content = SegmentContent(7, STREAM, LOG_ID, encoded, runs, hash_seed=SEED)
-    write_segment_file(OsVfs(), str(tmp_path / "long"), content)
-    assert lengths[-1] == (tmp_path / "long").stat().st_size > 9 << 20
-    assert all(after - before < 5 << 20 for before, after in itertools.pairwise(lengths))
 
 
 def test_many_pages_give_all_rows_of_every_key() -> None:

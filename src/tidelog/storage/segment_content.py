@@ -36,8 +36,6 @@ from tidelog.storage.vfs import File, Vfs
 
 _WRITE_BYTES: Final = 256 << 10
 """Size of one write.  Threads that append get on while one runs, so it should come soon."""
-_SYNC_BYTES: Final = 4 << 20
-"""What is synced at once.  The sync of an append waits behind it on the same disk."""
 
 SegmentBatch: TypeAlias = bytes | memoryview | Batch
 """A batch that was checked when it was decoded, or bytes that are to be."""
@@ -75,7 +73,7 @@ def write_segment_file(
         return None
     file = vfs.create(path)
     try:
-        footer = _Writer(file, content, sync=sync).write(chain((first,), batches))
+        footer = _Writer(file, content).write(chain((first,), batches))
         if sync:
             file.sync()
         file.close()
@@ -102,10 +100,8 @@ class _Columns:
 class _Writer:
     """One pass over the content; collects the columns of the footer on its way."""
 
-    def __init__(self, file: File, content: SegmentContent, *, sync: bool) -> None:
+    def __init__(self, file: File, content: SegmentContent) -> None:
         self._file = file
-        self._sync = sync
-        self._synced = 0
         self._content = content
         self._parts: list[bytes | memoryview] = []
         self._parts_bytes = 0
@@ -176,9 +172,6 @@ class _Writer:
         self._file.write_at(self._written, self._parts)
         self._written += self._parts_bytes
         self._parts, self._parts_bytes = [], 0
-        if self._sync and self._written - self._synced >= _SYNC_BYTES:
-            self._file.sync()
-            self._synced = self._written
 
 
 def _checked(given: SegmentBatch) -> Batch:
