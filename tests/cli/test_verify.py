@@ -18,8 +18,10 @@ from tests.cli.running import (
     segments_of,
     small_log,
 )
+from tidelog.formats.batch import encode_values
 from tidelog.formats.live_index import LiveIndex, decode_live_index, encode_live_index
 from tidelog.formats.wal import FILE_HEADER_BYTES, decode_file_header, scan_file
+from tidelog.interface.appends import Part
 
 
 @pytest.fixture
@@ -210,3 +212,32 @@ def test_a_topic_is_read_in_order_when_looked_at_deeply(tmp_path: Path) -> None:
 
     (topic,) = [f for f in found["findings"] if f["kind"] == "topic"]
     assert (topic["name"], topic["entries"], topic["note"]) == ("default", 7, "read in order")
+
+
+def staged_log(data: Path) -> tidelog.Log:
+    """A log whose WAL refers to one stage file, and a stage in another."""
+    log = tidelog.open(str(data))
+    body = encode_values([bytes(300_000)], timestamp_us=1)
+    published, _ = (log.stage([Part(log.streams[0], body)]) for _ in range(2))
+    log.publish("writer", 1, [published])
+    return log
+
+
+def test_stage_files_are_checked_with_what_refers_to_them(tmp_path: Path) -> None:
+    data = tmp_path / "log"
+    staged_log(data).close()
+    found = run_json("verify", "-d", data)
+    assert found["healthy"] is True
+    stages = [f for f in found["findings"] if f["kind"] == "stage"]
+    assert [f["entries"] for f in stages] == [1, 1]
+    records = run_json("dump", "wal", newest_wal(data))["items"]
+    (staged,) = [item for item in records if item["type"] == "staged"]
+    assert staged["content"] == "1 entries, their columns in stage file 1 at offset 88"
+
+    first, second = sorted((data / "stages").iterdir())
+    flip(second, 1000)
+    assert "checksum" in problems(run_json("verify", "-d", data, code=3))["stage"]
+    second.rename(second.with_name(second.name + ".tmp"))
+    flip(first, 1000)
+    found = problems(run_json("verify", "-d", data, code=3))
+    assert set(found) == {"stage", "log"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -49,6 +49,20 @@ from tidelog.testing.disk import SimDisk, SimulatedCrash, SimVfs
 WRITER = "query"
 PATIENCE_SECONDS = 0.2
 """How long to wait for what must not happen."""
+
+
+@contextmanager
+def in_files() -> Iterator[None]:
+    """Every stage is large enough for a file of its own."""
+    with patch.object(staging, "_FILE_BYTES_MIN", 1):
+        yield
+
+
+@pytest.fixture(autouse=True, params=["inline", "files"])
+def stages(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What holds of stages holds wherever their batches lie."""
+    with in_files() if request.param == "files" else nullcontext():
+        yield
 
 
 def part(*items: bytes, stream: int = 1) -> Part:
@@ -253,6 +267,7 @@ def test_no_boundary_moves_between_the_appends_of_a_publication() -> None:
             log.publish(WRITER, 2, [stage_version(log, 6)])
 
 
+@pytest.mark.parametrize("stages", ["inline"], indirect=True)
 def test_what_was_published_leaves_the_disk_without_anybody_waiting() -> None:
     """The worker deletes the segments of stages; whoever publishes goes on at once."""
     with open_sim(SimDisk(), options=BACKGROUND) as log:

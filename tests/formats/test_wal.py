@@ -27,6 +27,7 @@ from tidelog.formats.wal import (
     Verdict,
     WalScan,
 )
+from tidelog.formats.wal_payloads import decode_staged_batch
 from tidelog.types import Glsn, Llsn, StreamId, TopicId, Version
 
 GOLDEN = Path(__file__).parent / "golden" / "wal_v1.bin"
@@ -174,6 +175,7 @@ def test_payload_decoders_raise_nothing_but_corrupt_data(data: bytes) -> None:
     for decode in (
         wal.decode_cut,
         wal.decode_trim,
+        decode_staged_batch,
         wal.decode_truncate,
         wal.decode_boundary,
         wal.decode_file_header,

@@ -14,8 +14,8 @@ from _pytest.mark.structures import ParameterSet
 from msgspec.structs import replace
 
 from tests.client import test_lanes
-from tests.embedded import test_pages, test_staging
-from tests.mutation.left_out import Change, replaced
+from tests.embedded import test_pages, test_stage_files, test_staging
+from tests.mutation.left_out import Change, replaced, sync_dir_left_out, sync_left_out
 from tests.server import raw, test_bad_peers, test_requests
 from tidelog.client.lanes import Lane, Shipment
 from tidelog.embedded.cut_ends import CutEnds
@@ -28,6 +28,8 @@ from tidelog.net.connection import FrameConnection
 from tidelog.server import engine_backend, session
 from tidelog.server.append_lane import AppendLane
 from tidelog.server.session import Session
+from tidelog.storage.stage_files import StageFiles
+from tidelog.testing.disk import SimDisk
 
 WAIT_SECONDS: Final = 3.0
 """What never happens is waited for no longer than this."""
@@ -54,6 +56,16 @@ class Mutant:
 
 def nothing(*_: Any, **__: Any) -> None:
     """Leaves a check out."""
+
+
+def of_files(test: Callable[[SimDisk], None]) -> Callable[[], None]:
+    """A test of stage files, with the disk that it is given."""
+
+    def run() -> None:
+        with test_staging.in_files():
+            test(SimDisk())
+
+    return run
 
 
 def without_producer(decode: Callable[..., Any]) -> Callable[..., Any]:
@@ -167,6 +179,48 @@ MUTANTS: Final = (
         "nobody looks for which topic a stage is",
         replaced(Staging, "_check_stage", lambda _: nothing),
         test_staging.test_a_stage_of_another_topic_publishes_nothing,
+    ),
+    Mutant(
+        "a stage is named before its file is durable",
+        sync_left_out(StageFiles, "write"),
+        test_stage_files.test_every_crash_point_from_the_stage_to_the_segment_gives_exactly_once,
+    ),
+    Mutant(
+        "a stage is named before the name of its file is durable",
+        sync_dir_left_out(StageFiles, "write"),
+        test_stage_files.test_every_crash_point_from_the_stage_to_the_segment_gives_exactly_once,
+    ),
+    Mutant(
+        "a stage file goes although the WAL refers to it",
+        replaced(StageFiles, "refer", lambda _: nothing),
+        of_files(test_stage_files.test_a_file_goes_when_the_wal_needs_it_no_more),
+    ),
+    Mutant(
+        "a stage file stays when the WAL needs it no more",
+        replaced(StageFiles, "retire_below", lambda _: nothing),
+        of_files(test_stage_files.test_a_file_goes_when_the_wal_needs_it_no_more),
+    ),
+    Mutant(
+        "what a WAL file refers to does not fill it",
+        replaced(StageFiles, "referred_bytes", lambda _: lambda self, wal_file: 0),
+        test_stage_files.test_what_a_wal_file_refers_to_fills_it,
+    ),
+    Mutant(
+        "files that no stage names stay at a start",
+        replaced(StageFiles, "keep_only", lambda _: nothing),
+        of_files(test_stage_files.test_what_a_stage_never_came_of_goes_at_the_next_start),
+    ),
+    Mutant(
+        "nobody asks what became of old drafts",
+        replaced(Staging, "_forget_drafts", lambda _: nothing),
+        of_files(
+            test_stage_files.test_of_drafts_with_unknown_outcome_the_lost_ones_go_when_they_are_old
+        ),
+    ),
+    Mutant(
+        "the files of stages are not known after a start",
+        replaced(Staging, "_named_files", lambda _: lambda self: {}),
+        of_files(test_stage_files.test_stages_keep_their_files_over_restarts),
     ),
     Mutant(
         "a bounded read ends inside a cut",

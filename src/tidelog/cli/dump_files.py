@@ -35,6 +35,7 @@ from tidelog.formats.wal import (
 from tidelog.formats.wal_payloads import (
     decode_boundary,
     decode_cut,
+    decode_staged_batch,
     decode_trim,
     decode_truncate,
 )
@@ -175,6 +176,10 @@ def _content(record: DecodedRecord) -> str:
         case RecordType.TRUNCATE:
             truncate = decode_truncate(payload)
             return f"from LLSN {truncate.llsn_end} on, term {truncate.term}"
+        case RecordType.STAGED:
+            staged = decode_staged_batch(payload)
+            where = f"stage file {staged.place.file} at offset {staged.place.offset}"
+            return f"{staged.count} entries, their columns in {where}"
         case RecordType.BOUNDARY:
             return f"write version {decode_boundary(payload)}"
         case _:

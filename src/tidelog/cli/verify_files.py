@@ -38,6 +38,7 @@ from tidelog.formats.wal import Frame, RecordType, Verdict, decode_file_header, 
 from tidelog.formats.wal_payloads import (
     decode_boundary,
     decode_cut,
+    decode_staged_batch,
     decode_trim,
     decode_truncate,
 )
@@ -50,6 +51,7 @@ from tidelog.storage.os_vfs import OsVfs
 from tidelog.storage.recovery import StoreOptions, open_node_store
 from tidelog.storage.scrub import scrub
 from tidelog.storage.segment_file import SegmentReader
+from tidelog.storage.stage_files import STAGE_SUFFIX, STAGES_DIRECTORY
 from tidelog.storage.vfs import Lock
 from tidelog.storage.wal_recovery import holds_any_frame
 
@@ -140,6 +142,7 @@ class Verification:
     def run(self, *, deep: bool) -> Iterator[FileFinding]:
         yield self._check(self._root / MANIFEST_NAME, "manifest", self._read_manifest)
         yield from self._check_wal()
+        yield from self._check_stages()
         yield from self._check_streams()
         yield from self._check_whole(deep)
 
@@ -203,6 +206,21 @@ class Verification:
             return entries, "no longer needed"
         torn = scan.verdict is Verdict.TORN
         return entries, "ends in a write that was cut short" if torn else ""
+
+    def _check_stages(self) -> Iterator[FileFinding]:
+        directory = self._root / STAGES_DIRECTORY
+        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+            is_stage = path.suffix == STAGE_SUFFIX
+            yield self._check(path, "stage", self._read_stage) if is_stage else self._other(path)
+
+    def _read_stage(self, path: Path) -> tuple[int | None, str]:
+        data = memoryview(path.read_bytes())
+        offset = entries = 0
+        while offset < len(data):
+            batch = decode_batch(data, offset)
+            offset += batch.length
+            entries += batch.count
+        return entries, ""
 
     def _check_streams(self) -> Iterator[FileFinding]:
         directory = self._root / STREAMS_DIRECTORY
@@ -299,6 +317,8 @@ def entries_in(frame: Frame) -> int:
         match record.type:
             case RecordType.BATCH:
                 entries += decode_batch(record.payload).count
+            case RecordType.STAGED:
+                entries += decode_staged_batch(record.payload).count
             case RecordType.CUT:
                 decode_cut(record.payload)
             case RecordType.TRIM:

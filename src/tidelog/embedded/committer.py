@@ -216,7 +216,14 @@ class Committer:
         )
         stored = StoredBatch(begin, end, header + part.body.data)
         group.batches.append(
-            BatchWrite(part.stream, stored, part.body.count, append.producer, append.sequence)
+            BatchWrite(
+                part.stream,
+                stored,
+                part.body.count,
+                append.producer,
+                append.sequence,
+                part.place,
+            )
         )
         group.ends[stream] = end
         if append.producer:

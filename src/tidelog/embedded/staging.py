@@ -1,9 +1,11 @@
 """Stages batches and publishes them, once for each writer and batch number.
 
-A stage is an entry of the internal topic ``~stage``; its number is its GLSN there.  What each
-writer published last is a key of the internal topic ``~publish``.  To publish is to append what
-the stages hold to their topic *and* to note it under the writer's key, in one and the same append.
-So after a crash both are there or neither is, and there is nothing to look up in the topic.
+A stage is an entry of the internal topic ``~stage``; its number is its GLSN there.  The batches
+of a large one lie in a file that it names (``storage/stage_files.py``).  What each writer published
+last is a key of the internal topic ``~publish``.  To publish is to append what the stages hold to
+their topic *and* to note it under the writer's key, in one and the same append; of a file it says
+only where the batches lie.  So after a crash both are there or neither is, and there is nothing to
+look up in the topic.
 
 What is too large for one append is published in several, each with a note of what is still to
 come; the key ``unfinished`` lists the writers of such publications until they have ended.  A crash
@@ -14,6 +16,7 @@ Invariants:
   G2  A stage is trimmed only when it was published or discarded, or when it is too old and no
       publication needs it.
   G3  No GC boundary moves while a publication is under way: what was staged stays publishable.
+  G4  A stage file goes when its stage was trimmed, or can never have come to be.
 """
 
 from __future__ import annotations
@@ -24,11 +27,17 @@ from contextlib import contextmanager
 from time import time_ns
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from tidelog.embedded.pages import find_piece
 from tidelog.embedded.positions import find_time
 from tidelog.embedded.requests import AppendRequest, TrimRequest
+from tidelog.embedded.stage_facts import (
+    StageDraft,
+    StageFacts,
+    check_parts,
+    check_publish,
+    expired,
+    facts_of,
+)
 from tidelog.errors import (
     BadOption,
     BatchTooLarge,
@@ -37,28 +46,32 @@ from tidelog.errors import (
     DeadlineExceeded,
     DiskFull,
     ReadOnly,
-    StageExpired,
     StaleWrite,
-    UnknownStream,
 )
-from tidelog.formats.batch import encode_puts
+from tidelog.formats.batch import HEADER_BYTES, Batch, encode_puts
 from tidelog.formats.batch_encode import encode_value
 from tidelog.formats.messages import STAGES_MAX
 from tidelog.formats.staged import (
     Publication,
+    StagedHeader,
     Unfinished,
+    batch_pieces,
     body_of,
+    decode_batches,
     decode_publication,
     decode_staged,
+    decode_staged_header,
     decode_unfinished,
     encode_publication,
     encode_unfinished,
+    named_pieces,
     smallest_version,
     staged_pieces,
 )
+from tidelog.formats.wal_payloads import BodyPlace
 from tidelog.interface.appends import Append, Part
 from tidelog.interface.positions import Published
-from tidelog.limits import GROUP_BYTES_MAX, VALUE_BYTES_MAX
+from tidelog.limits import GROUP_BYTES_MAX, KIB, VALUE_BYTES_MAX
 
 if TYPE_CHECKING:
     from tidelog.embedded.engine import Engine
@@ -69,27 +82,12 @@ STAGE_TOPIC: Final = "~stage"
 PUBLISH_TOPIC: Final = "~publish"
 _UNFINISHED_KEY: Final = b"unfinished"
 _WRITER_KEY: Final = b"writer"
-_WRITER_CHARS_MAX: Final = 4096
 _LOOK_SECONDS: Final = 1.0
 _STAGES_AT_ONCE_BYTES: Final = GROUP_BYTES_MAX // 2
 """What is published in one append."""
+_FILE_BYTES_MIN: Final = 256 * KIB
+"""Smaller stages are written sooner with others into the WAL than into a file each."""
 _FACTS_MAX: Final = STAGES_MAX
-
-
-class StageFacts(msgspec.Struct, frozen=True, gc=False):
-    """What must be known of a stage before the first one of its publication is appended."""
-
-    topic: int
-    size: int
-    versions: tuple[tuple[int, int], ...]
-    """The log stream and the smallest write version of each part that has explicit ones."""
-
-
-class StageDraft(msgspec.Struct, frozen=True, gc=False):
-    """A stage before it is durable."""
-
-    append: Append
-    facts: StageFacts
 
 
 class Staging:
@@ -102,6 +100,10 @@ class Staging:
         """Stages that nobody needs any more, but that lie behind others that are needed."""
         self._facts: dict[int, StageFacts] = {}
         """Those that are known; of other stages, as after a restart, they are looked up."""
+        self._files: dict[int, int] = {}
+        """Stage → its file, if it has one."""
+        self._drafted: dict[int, int] = {}
+        """File of a stage that may have yet to come to be → when it was written."""
 
     # -- staging ------------------------------------------------------------------------------
 
@@ -115,7 +117,8 @@ class Staging:
     def draft(self, topic: TopicManifest, parts: Sequence[Part]) -> StageDraft:
         """The append that stages the parts: the GLSN of its receipt is the number of the stage."""
         check_parts(topic, parts)
-        pieces = staged_pieces(topic.topic, [(part.stream, part.body) for part in parts])
+        bodies = [(part.stream, part.body) for part in parts]
+        pieces = staged_pieces(topic.topic, bodies)
         size = sum(map(len, pieces))
         if size > VALUE_BYTES_MAX:
             raise BatchTooLarge(
@@ -123,15 +126,24 @@ class Staging:
                 "stage them in parts"
             )
         internal = self._engine.internal_topic(STAGE_TOPIC)
-        body = encode_value(pieces, timestamp_us=time_ns() // 1000)
+        now, file = time_ns() // 1000, 0
+        if size >= _FILE_BYTES_MIN:
+            batches = batch_pieces(bodies)
+            file = self._engine.node.stages.write(batches)
+            self._drafted[file] = now
+            pieces = named_pieces(topic.topic, bodies, file, sum(map(len, batches)))
+        body = encode_value(pieces, timestamp_us=now)
         append = Append(STAGE_TOPIC, [Part(internal.streams[0], body)])
-        return StageDraft(append, _facts_of(topic.topic, parts))
+        return StageDraft(append, facts_of(topic.topic, parts), file)
 
     def staged(self, draft: StageDraft, stage: int) -> int:
         """A draft became durable under this number: a publication need not look it up."""
         if len(self._facts) >= _FACTS_MAX:
             self._facts.clear()
         self._facts[stage] = draft.facts
+        if draft.file:
+            self._files[stage] = draft.file
+            self._drafted.pop(draft.file, None)
         return stage
 
     def discard(self, stages: Sequence[int]) -> None:
@@ -151,6 +163,16 @@ class Staging:
                 publication = self._publication(key)
                 end = min(end, *publication.stages) if publication else end
             self._trim(topic, end)
+            self._forget_drafts(oldest)
+
+    def _forget_drafts(self, oldest: int) -> None:
+        """Of drafts that are too old nobody knows the outcome, but whether they are there (G4)."""
+        late = {file for file, drafted in self._drafted.copy().items() if drafted < oldest}
+        if late:
+            self._files |= self._named_files()
+            self._engine.node.stages.release(late.difference(self._files.values()))
+            for file in late:
+                del self._drafted[file]
 
     # -- publishing ---------------------------------------------------------------------------
 
@@ -176,11 +198,13 @@ class Staging:
 
     def recover(self) -> None:
         """Finish what a crash interrupted; what stands in the way is left to the next publish."""
-        if not self._engine.has_topic(PUBLISH_TOPIC):
-            return
         try:
-            with self._publishing():
-                pass
+            if self._engine.has_topic(STAGE_TOPIC):
+                self._files = self._named_files()
+            self._engine.node.stages.keep_only(self._files.values())
+            if self._engine.has_topic(PUBLISH_TOPIC):
+                with self._publishing():
+                    pass
         except (DiskFull, ReadOnly, Busy, CorruptData):
             # What can be read stays readable; whoever publishes next is told.
             return
@@ -290,19 +314,40 @@ class Staging:
 
     def _facts_of(self, stage: int) -> StageFacts:
         known = self._facts.get(stage)
-        return _facts_of(*self._read(stage)) if known is None else known
+        return facts_of(*self._read(stage)) if known is None else known
 
     def _read(self, stage: int) -> tuple[int, list[Part]]:
         """For which topic a stage is, and its parts, which lie where the store has them."""
         llsn = self._find(stage)
         for piece in self._stage_store().read(llsn, llsn + 1):
-            header, batches = decode_staged(piece.first_value())
-            bodies = map(body_of, batches)
-            return header.topic, [
-                Part(stream, body, smallest_version(body))
-                for stream, body in zip(header.streams, bodies, strict=True)
-            ]
+            value = piece.first_value()
+            header, _ = decode_staged_header(value)
+            if header.file:
+                return header.topic, self._read_file(header)
+            _, batches = decode_staged(value)
+            return header.topic, [_part(batch) for batch in batches]
         raise expired(stage)
+
+    def _read_file(self, header: StagedHeader) -> list[Part]:
+        """The parts of a stage whose batches are in a file: publishing refers to that."""
+        data = self._engine.node.stages.read(header.file, 0, header.size)
+        parts: list[Part] = []
+        offset = 0
+        for batch in decode_batches(header, memoryview(data), verify=True):
+            parts.append(_part(batch, BodyPlace(header.file, offset + HEADER_BYTES)))
+            offset += batch.length
+        return parts
+
+    def _named_files(self) -> dict[int, int]:
+        """The files of all stages that are there."""
+        found: dict[int, int] = {}
+        store = self._stage_store()
+        for piece in store.read(store.trim_llsn_end, store.ordered_end):
+            for place in range(piece.begin, piece.end):
+                header, _ = decode_staged_header(memoryview(piece.batch.value_at(place)))
+                if header.file:
+                    found[piece.runs.glsn_of(piece.batch.llsn_at(place))] = header.file
+        return found
 
     # -- what is known ------------------------------------------------------------------------
 
@@ -341,6 +386,8 @@ class Staging:
         if end <= self._engine.first_available(topic):
             return
         self._engine.submit(TrimRequest(topic.topic, end))
+        trimmed = [stage for stage in self._files.copy() if stage < end]
+        self._engine.node.stages.release([self._files.pop(stage) for stage in trimmed])
         self._done = {stage for stage in self._done if stage >= end}
         store = self._stage_store()
         # The last segment stays in any case.
@@ -348,41 +395,10 @@ class Staging:
             self._engine.drop_trimmed(store)
 
 
-def _facts_of(topic: int, parts: Sequence[Part]) -> StageFacts:
-    """From the bytes themselves: what else a part says of them is not believed."""
-    versions = [(part.stream, smallest_version(part.body)) for part in parts]
-    return StageFacts(
-        topic,
-        sum([len(part.body.data) for part in parts]),
-        tuple([(stream, version) for stream, version in versions if version is not None]),
-    )
-
-
-def expired(stage: int) -> StageExpired:
-    return StageExpired(
-        f"stage {stage} is not there any more: it was published, discarded or too old; "
-        "stage the batches again"
-    )
+def _part(batch: Batch, place: BodyPlace | None = None) -> Part:
+    body = body_of(batch)
+    return Part(batch.stream, body, smallest_version(body), place=place)
 
 
 def _key_of(topic: TopicManifest, writer: str) -> bytes:
     return b"%s %d %s" % (_WRITER_KEY, topic.topic, writer.encode())
-
-
-def check_publish(writer: str, batch: int, stages: Sequence[int]) -> None:
-    if not 1 <= len(writer) <= _WRITER_CHARS_MAX:
-        raise BadOption(f"a writer's name has 1 to {_WRITER_CHARS_MAX} characters")
-    if not 0 <= batch < 1 << 63:
-        raise BadOption(f"a batch has a number of 63 bits, not {batch}")
-    if len(stages) > STAGES_MAX or len(set(stages)) != len(stages):
-        raise BadOption(f"a publication has at most {STAGES_MAX} stages, and each but once")
-
-
-def check_parts(topic: TopicManifest, parts: Sequence[Part]) -> None:
-    if not parts:
-        raise BadOption("there is nothing to stage: give at least one part")
-    for part in parts:
-        if part.stream not in topic.streams:
-            raise UnknownStream(
-                f"topic {topic.name!r} has no log stream {part.stream}, only {list(topic.streams)}"
-            )

@@ -1,7 +1,8 @@
 """What staged batches and publications look like in the internal topics.  No state.
 
 A stage is a value: the length of a header (u32), the header in MessagePack, then one batch for each
-part.  A publication is a value too: how far it got.
+part; the batches of a large one are in a file instead, and the header names it.  A publication is a
+value too: how far it got.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class StagedHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
     topic: Natural
     streams: tuple[Natural, ...]
+    file: Natural = 0
+    """The number of the file that holds the batches; 0: they follow."""
+    size: Natural = 0
+    """How many bytes they have there."""
 
 
 class Publication(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -61,11 +66,38 @@ _UNFINISHED: Final = msgspec.msgpack.Decoder(Unfinished)
 
 def staged_pieces(topic: int, parts: Sequence[tuple[int, BatchBody]]) -> list[bytes | memoryview]:
     """The value of a stage, in pieces: a batch body for each log stream."""
-    header = _ENCODER.encode(StagedHeader(topic, tuple(stream for stream, _ in parts)))
-    pieces: list[bytes | memoryview] = [_LENGTH.pack(len(header)), header]
+    header = StagedHeader(topic, tuple([stream for stream, _ in parts]))
+    return [*_header_pieces(header), *batch_pieces(parts)]
+
+
+def batch_pieces(parts: Sequence[tuple[int, BatchBody]]) -> list[bytes | memoryview]:
+    """The batches of a stage, in pieces, one behind the other."""
+    pieces: list[bytes | memoryview] = []
     for stream, body in parts:
         pieces += (seal_batch(body, stream=stream, term=1, first_llsn=1), body.data)
     return pieces
+
+
+def named_pieces(
+    topic: int, parts: Sequence[tuple[int, BatchBody]], file: int, size: int
+) -> list[bytes | memoryview]:
+    """The value of a stage whose batches are in a file."""
+    return _header_pieces(StagedHeader(topic, tuple([stream for stream, _ in parts]), file, size))
+
+
+def _header_pieces(header: StagedHeader) -> list[bytes | memoryview]:
+    encoded = _ENCODER.encode(header)
+    return [_LENGTH.pack(len(encoded)), encoded]
+
+
+def decode_staged_header(value: memoryview) -> tuple[StagedHeader, int]:
+    """The header at the beginning of a stage, and where it ends."""
+    try:
+        (length,) = _LENGTH.unpack_from(value)
+        end = _LENGTH.size + length
+        return _HEADERS.decode(value[_LENGTH.size : end]), end
+    except (ValueError, TypeError, _StructError) as error:
+        raise CorruptData(f"a stage has no header: {error}") from error
 
 
 def decode_staged(value: memoryview) -> tuple[StagedHeader, list[Batch]]:
@@ -74,19 +106,25 @@ def decode_staged(value: memoryview) -> tuple[StagedHeader, list[Batch]]:
     The batches were verified before they were staged, and a checksum covers the whole value: so
     their bodies are not looked at again.
     """
-    try:
-        (length,) = _LENGTH.unpack_from(value)
-        offset = _LENGTH.size + length
-        header = _HEADERS.decode(value[_LENGTH.size : offset])
-    except (ValueError, TypeError, _StructError) as error:
-        raise CorruptData(f"a stage has no header: {error}") from error
+    header, offset = decode_staged_header(value)
+    if header.file:
+        raise CorruptData(f"the batches of a stage are in file {header.file}, not in its value")
+    return header, decode_batches(header, value[offset:], verify=False)
+
+
+def decode_batches(header: StagedHeader, data: memoryview, *, verify: bool) -> list[Batch]:
+    """The batches of a stage, which ``data`` holds and nothing else."""
     batches: list[Batch] = []
-    for _ in header.streams:
-        batches.append(decode_batch(value, offset, verify=False))
-        offset += batches[-1].length
-    if offset != len(value):
-        raise CorruptData(f"a stage has {len(value) - offset} bytes too many")
-    return header, batches
+    offset = 0
+    for stream in header.streams:
+        batch = decode_batch(data, offset, verify=verify)
+        if batch.stream != stream:
+            raise CorruptData(f"a stage has a batch of stream {batch.stream} instead of {stream}")
+        batches.append(batch)
+        offset += batch.length
+    if offset != len(data):
+        raise CorruptData(f"a stage has {len(data) - offset} bytes too many")
+    return batches
 
 
 def encode_publication(publication: Publication) -> bytes:

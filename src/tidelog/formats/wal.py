@@ -112,6 +112,7 @@ class RecordType(IntEnum):
     ORDER = 8
     FILLED = 9
     CARRY = 10
+    STAGED = 11
 
 
 _RECORD_TYPES: Final = {int(member): member for member in RecordType}

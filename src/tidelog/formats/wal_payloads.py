@@ -5,6 +5,7 @@ CUT       version u64, count u32, zero u32; for each stream six u64: stream, hig
 TRIM      topic, GLSN end, LLSN end (u64)
 TRUNCATE  LLSN end, term (u64)
 BOUNDARY  the low and the high half of a write version (u64)
+STAGED    the number of a stage file, the offset of a batch's body in it (u64), the batch's header
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 
 from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.errors import CorruptData
+from tidelog.formats.batch_layout import HEADER, HEADER_BYTES, check_header, check_magic
 from tidelog.formats.checksum import Buffer
 
 _CUT = Struct("<QII")
@@ -38,6 +40,22 @@ class Truncate(msgspec.Struct, frozen=True, gc=False):
 
     llsn_end: int
     term: int
+
+
+class BodyPlace(msgspec.Struct, frozen=True, gc=False):
+    """Where the body of a batch lies: a stage file, and the offset in it."""
+
+    file: int
+    offset: int
+
+
+class StagedBatch(msgspec.Struct, frozen=True, gc=False):
+    """A batch at its place in the log, without its body, which lies elsewhere."""
+
+    place: BodyPlace
+    header: bytes
+    body_bytes: int
+    count: int
 
 
 def encode_cut(cut: CutDecided) -> bytes:
@@ -89,3 +107,19 @@ def decode_boundary(payload: Buffer) -> int:
         raise CorruptData(f"BOUNDARY record of {len(payload)} bytes")
     low, high = _PAIR.unpack(payload)
     return int(low) | int(high) << 64
+
+
+def encode_staged_batch(place: BodyPlace, header: bytes) -> bytes:
+    return _PAIR.pack(place.file, place.offset) + header
+
+
+def decode_staged_batch(payload: Buffer) -> StagedBatch:
+    """The header's own checksum is checked; that of the body has to be by who reads it."""
+    if len(payload) != _PAIR.size + HEADER_BYTES:
+        raise CorruptData(f"STAGED record of {len(payload)} bytes")
+    view = memoryview(payload)
+    header = HEADER.unpack_from(view, _PAIR.size)
+    check_magic(header, view, _PAIR.size)
+    check_header(header, _PAIR.size)
+    place = BodyPlace(*_PAIR.unpack_from(view))
+    return StagedBatch(place, bytes(view[_PAIR.size :]), header[3], header[4])

@@ -18,6 +18,7 @@ from tidelog.formats.batch import BatchBody, encode_entries, encode_puts, encode
 from tidelog.formats.batch_encode import encode_value
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.manifest import TopicManifest
+from tidelog.formats.wal_payloads import BodyPlace
 from tidelog.interface.records import Ack
 from tidelog.interface.routing import chosen_stream, producer_id, split_by_stream, stream_of_key
 
@@ -46,6 +47,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     """The smallest explicit write version in it; None when versions are GLSNs."""
     copied_llsn: int = 0
     """For copies that compaction makes: the first original."""
+    place: BodyPlace | None = None
+    """Where the body is durable already, if it is."""
 
 
 class Append(msgspec.Struct, frozen=True, gc=False):

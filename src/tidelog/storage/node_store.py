@@ -9,6 +9,7 @@ Directory:
   wal/<number>.wal          frames that are not in segments yet
   streams/<id>/             segments and snapshots of one stream
   streams/<id>.<n>/         the same of a replica that began anew n times
+  stages/<number>.stage     large stages, each in a file (``stage_files``)
   blobs/                    BLOBs, if the log is that of a datastore (``blob_store``)
 
 Invariants:
@@ -29,6 +30,7 @@ from msgspec.structs import replace
 from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.core.replica.commit_context import CommitContext
 from tidelog.errors import Rejected
+from tidelog.formats.batch_layout import HEADER_BYTES
 from tidelog.formats.manifest import (
     Manifest,
     ReplicaManifest,
@@ -38,10 +40,12 @@ from tidelog.formats.manifest import (
 )
 from tidelog.formats.wal import Record, RecordType
 from tidelog.formats.wal_payloads import (
+    BodyPlace,
     Trim,
     Truncate,
     encode_boundary,
     encode_cut,
+    encode_staged_batch,
     encode_trim,
     encode_truncate,
 )
@@ -52,6 +56,7 @@ from tidelog.storage.memtable import Memtable, StoredBatch
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.replica_part import ReplicaPart
 from tidelog.storage.segment_writer import SegmentPlace
+from tidelog.storage.stage_files import StageFiles
 from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import Lock
 from tidelog.storage.wal import Wal
@@ -71,6 +76,8 @@ class BatchWrite(msgspec.Struct, frozen=True, gc=False):
     count: int
     producer: int = 0
     sequence: int = 0
+    place: BodyPlace | None = None
+    """Where its body is durable already: the frame refers to it."""
 
 
 class FrameWrite(msgspec.Struct, frozen=True):
@@ -99,7 +106,11 @@ class NodeStore:
     """Replicas that began anew since: their files can go when nobody reads them any more."""
     applying: threading.RLock = field(default_factory=threading.RLock)
     """Held while a frame is applied: who holds it sees streams between two frames."""
+    stages: StageFiles = field(init=False)
     _manifest_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.stages = StageFiles(self.vfs, self.path)
 
     # -- writing (committing thread) ----------------------------------------------------
 
@@ -109,16 +120,22 @@ class NodeStore:
         True when the WAL rolled and a flush is due.  DiskFull leaves everything as it was, and
         the caller may try again later.
         """
-        size = _RECORD_BYTES * (len(batches) + others + 1)
+        size, referred = _RECORD_BYTES * (len(batches) + others + 1), 0
         for write in batches:
             size += len(write.stored.data)
-        return self.reserve_bytes(size)
+            if write.place is not None:
+                referred += _body_bytes(write)
+        return self.reserve_bytes(size - referred, referred)
 
-    def reserve_bytes(self, size: int) -> bool:
-        """The same for a frame of so many bytes."""
-        if self.wal.is_filled(size):
+    def reserve_bytes(self, size: int, referred: int = 0) -> bool:
+        """The same for a frame of so many bytes that refers to others elsewhere.
+
+        Memtables hold what a WAL file refers to, so that fills the file as well.
+        """
+        elsewhere = referred + self.stages.referred_bytes(self.wal.number)
+        if self.wal.is_filled(size + elsewhere):
             return False
-        rolled = not self.wal.has_room(size)
+        rolled = not self.wal.has_room(size + elsewhere)
         if rolled:
             self.wal.roll()
         self.wal.extend(size)
@@ -141,6 +158,8 @@ class NodeStore:
         for write in frame.batches:
             store = self.streams[write.stream]
             store.apply_batch(write.stored, self.wal.number, store.end_llsn - 1)
+            if write.place is not None:
+                self.stages.refer(write.place.file, self.wal.number, _body_bytes(write))
             if write.producer:
                 store.producers.record(
                     write.producer, write.sequence, write.stored.first_llsn, write.count
@@ -165,8 +184,7 @@ class NodeStore:
                     f"stream {write.stream}: a batch at LLSN {write.stored.first_llsn} was to be "
                     f"written after {previous}: cut the stream back first"
                 )
-            data = (write.stored.data,)
-            records.append(Record(RecordType.BATCH, write.stream, previous, data))
+            records.append(_batch_record(write, previous))
             tails[write.stream] = write.stored.end_llsn - 1
         if frame.cut is not None:
             records.append(Record(RecordType.CUT, 0, 0, (encode_cut(frame.cut),)))
@@ -224,6 +242,7 @@ class NodeStore:
             store.forget_bases(number + 1)
         self.half_flushed = False
         self.wal.retire_below(number + 1)
+        self.stages.retire_below(number + 1)
         return True
 
     def sweep_abandoned(self) -> None:
@@ -396,6 +415,18 @@ class NodeStore:
         self.wal.close()
         self.opened.close()
         self.lock_file.release()
+
+
+def _batch_record(write: BatchWrite, previous_llsn: int) -> Record:
+    kind, payload = RecordType.BATCH, write.stored.data
+    if write.place is not None:
+        kind = RecordType.STAGED
+        payload = encode_staged_batch(write.place, payload[:HEADER_BYTES])
+    return Record(kind, write.stream, previous_llsn, (payload,))
+
+
+def _body_bytes(write: BatchWrite) -> int:
+    return write.stored.size - HEADER_BYTES
 
 
 def stream_directory(stream: int, generation: int) -> str:

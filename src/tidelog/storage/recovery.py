@@ -38,6 +38,7 @@ from tidelog.formats.wal import (
 from tidelog.formats.wal_payloads import (
     decode_boundary,
     decode_cut,
+    decode_staged_batch,
     decode_trim,
     decode_truncate,
 )
@@ -61,6 +62,7 @@ from tidelog.storage.replica_apply import Applier
 from tidelog.storage.replica_part import ReplicaPart
 from tidelog.storage.replica_snapshot import install_filled
 from tidelog.storage.segments import Segment, StreamView, segment_name, segment_numbers
+from tidelog.storage.stage_files import STAGES_DIRECTORY
 from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import FileKind, Lock, Vfs
 from tidelog.storage.wal import Wal, wal_numbers, wal_path
@@ -72,6 +74,7 @@ _OWN_NAMES = {
     WAL_DIRECTORY,
     STREAMS_DIRECTORY,
     BLOBS_DIRECTORY,
+    STAGES_DIRECTORY,
     f"{MANIFEST_NAME}.tmp",
 }
 
@@ -283,7 +286,9 @@ class _Opening:
                 continue
             match record.type:
                 case RecordType.BATCH:
-                    self._replay_batch(store, record, wal_file)
+                    self._replay_batch(store, record, record.payload, wal_file)
+                case RecordType.STAGED:
+                    self._replay_staged(store, record, wal_file)
                 case RecordType.TRIM:
                     trim = decode_trim(record.payload)
                     store.apply_trim(trim.llsn_end, trim.glsn_end)
@@ -301,8 +306,18 @@ class _Opening:
             raise CorruptData(f"the WAL names stream {stream}, the manifest does not")
         return store
 
-    def _replay_batch(self, store: StreamStore, record: DecodedRecord, wal_file: int) -> None:
-        batch = decode_batch(record.payload)
+    def _replay_staged(self, store: StreamStore, record: DecodedRecord, wal_file: int) -> None:
+        """A batch of which the WAL has the header alone."""
+        found = decode_staged_batch(record.payload)
+        place, size = found.place, found.body_bytes
+        data = found.header + self._node.stages.read(place.file, place.offset, size)
+        self._replay_batch(store, record, memoryview(data), wal_file)
+        self._node.stages.refer(place.file, wal_file, size)
+
+    def _replay_batch(
+        self, store: StreamStore, record: DecodedRecord, data: memoryview, wal_file: int
+    ) -> None:
+        batch = decode_batch(data)
         if batch.stream != store.stream:
             raise CorruptData(f"a batch of stream {batch.stream} in a record of {store.stream}")
         if not batch.dense or batch.first_llsn != store.end_llsn:

@@ -21,7 +21,8 @@ from functools import partial
 from time import time_ns
 from typing import Any, Final
 
-from tidelog.embedded.staging import PUBLISH_TOPIC, STAGE_TOPIC, check_publish, expired
+from tidelog.embedded.stage_facts import check_publish, expired
+from tidelog.embedded.staging import PUBLISH_TOPIC, STAGE_TOPIC
 from tidelog.errors import BadOption, DeadlineExceeded, StaleWrite
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import STAGES_MAX, FindTime, Publish

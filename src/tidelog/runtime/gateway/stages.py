@@ -9,7 +9,8 @@ from time import time_ns
 from typing import Final
 
 from tidelog.embedded.pages import EnginePage
-from tidelog.embedded.staging import STAGE_TOPIC, check_parts, expired
+from tidelog.embedded.stage_facts import check_parts, expired
+from tidelog.embedded.staging import STAGE_TOPIC
 from tidelog.errors import (
     BatchTooLarge,
     Busy,
