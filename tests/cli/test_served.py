@@ -137,3 +137,26 @@ def test_up_in_one_process_tells_what_to_try(tmp_path: Path) -> None:
             assert b"tidelog" in answer.read()
         process.send_signal(signal.SIGINT)
         assert process.wait(PROCESS_SECONDS) == 0
+
+
+def faults_of(process: subprocess.Popen[bytes]) -> int:
+    """How many pages of memory the system has given to a process so far."""
+    stat = Path(f"/proc/{process.pid}/stat").read_text(encoding="ascii")
+    return int(stat.rpartition(")")[2].split()[7])
+
+
+def test_a_node_reads_page_after_page_with_the_memory_that_it_has(tmp_path: Path) -> None:
+    """Fresh memory for every page costs a node more than all else that it does for one."""
+    with tidelog.open(str(tmp_path / "log"), streams=2) as log:
+        for number in range(1000):
+            log.append_batch([bytes(100)] * 1000, stream=log.streams[number % 2])
+    with node(tmp_path / "log") as (url, process), tidelog.connect(url) as served:
+
+        def read() -> int:
+            before, end = faults_of(process), served.high_watermark + 1
+            pages = served.read_pages(1, end, streams=served.streams[:1], bytes_max=8 << 20)
+            assert sum(piece.end - piece.begin for page in pages for _, piece in page) == 500_000
+            return faults_of(process) - before
+
+        read()
+        assert min(read() for _ in range(3)) < 3_000  # The pages have 13,000 of the system's.

@@ -25,9 +25,11 @@ def start(config: str | None, until_eof: bool) -> None:
     loaded = load_config(config)
     from tidelog.net.loops import run
     from tidelog.runtime.running import run_node
+    from tidelog.storage.machine_memory import keep_freed_memory
 
     def ready(addresses: list[str]) -> None:
         for address in addresses:
             click.echo(f"ready {address}")
 
+    keep_freed_memory()
     run(run_node(loaded.config, until_eof=until_eof, ready=ready))

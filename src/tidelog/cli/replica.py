@@ -41,11 +41,13 @@ def command(data: str, endpoints: tuple[str, ...], http: str, security: ServerSe
     from tidelog.net.loops import run
     from tidelog.replica_service.serve import serve_replica
     from tidelog.replica_service.service import ServiceOptions
+    from tidelog.storage.machine_memory import keep_freed_memory
 
     def ready(addresses: list[str]) -> None:
         for address in addresses:
             click.echo(f"ready {address}")
 
+    keep_freed_memory()
     run(
         serve_replica(
             data,

@@ -119,7 +119,9 @@ def _serve(
 ) -> None:
     from tidelog.net.loops import run
     from tidelog.server.serve import serve
+    from tidelog.storage.machine_memory import keep_freed_memory
 
+    keep_freed_memory()
     run(
         serve(
             data,
