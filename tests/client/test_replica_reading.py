@@ -61,6 +61,11 @@ def test_a_page_is_unpacked(thread: LoopThread) -> None:
     assert (stream, list(piece.llsns()), list(piece.glsns())) == (1, [1, 2], [1, 2])
 
 
+def placed(*runs: tuple[int, int, int]) -> PieceHeader:
+    """Both entries of the batch, with these runs."""
+    return PieceHeader(1, 0, 2, len(BATCH), runs)
+
+
 @pytest.mark.parametrize(
     ("page", "attachment", "error"),
     [
@@ -71,6 +76,10 @@ def test_a_page_is_unpacked(thread: LoopThread) -> None:
         (ReplicaPage((PIECE,), 1, 3, 0), BATCH[:-1] + b"\xff", CorruptData),
         (ReplicaPage((PieceHeader(1, 0, 3, len(BATCH), ()),), 1, 3, 0), BATCH, BadFrame),
         (ReplicaPage((PieceHeader(1, 0, 2, len(BATCH), ()),), 1, 3, 0), BATCH, CorruptData),
+        (ReplicaPage((placed((1, 1, 1)),), 1, 3, 0), BATCH, CorruptData),
+        (ReplicaPage((placed((2, 2, 1)),), 1, 3, 0), BATCH, CorruptData),
+        (ReplicaPage((placed((2, 2, 9)),), 1, 3, 0), BATCH, CorruptData),
+        (ReplicaPage((placed((1, 1, 1), (3, 3, 1)),), 1, 3, 0), BATCH, CorruptData),
         (Done(), b"", BadFrame),
     ],
     ids=[
@@ -81,6 +90,10 @@ def test_a_page_is_unpacked(thread: LoopThread) -> None:
         "a flipped byte",
         "more entries than there are",
         "entries without GLSNs",
+        "the last one without",
+        "the first one without",
+        "the first one without, and more behind",
+        "one between two runs",
         "another answer",
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 
 import pytest
@@ -18,6 +19,7 @@ from tidelog.formats.batch import (
     encode_puts,
     encode_values,
 )
+from tidelog.formats.batch_layout import _ascending
 from tidelog.formats.checksum import crc32c
 from tidelog.formats.entry import Entry, Kind
 from tidelog.limits import BATCH_ENTRIES_MAX, KEY_BYTES_MAX
@@ -210,3 +212,21 @@ def test_one_item_of_a_long_column_that_is_too_large_is_noticed() -> None:
     assert decode_batch(with_key_offset(keys, LONG - 1, LONG)).keys() == keys
     with pytest.raises(CorruptData, match="larger than"):
         decode_batch(with_key_offset(keys, LONG - 1, LONG - 1))
+
+
+@pytest.mark.parametrize("count", [3, 255, 256, 257, 300])
+@pytest.mark.parametrize("step", [0, 1])
+def test_short_and_long_columns_ascend_by_the_same_rule(count: int, step: int) -> None:
+    def ascends(items: list[int]) -> bool:
+        return _ascending(memoryview(array("I", items)), step)
+
+    top = (1 << 31) - count
+    assert ascends(list(range(top, top + count)))
+    assert not ascends(list(range(top + 1, top + count + 1)))
+    assert ascends([7] * count) == (step == 0)
+    for place in (0, count // 2, count - 2):
+        items = list(range(0, 2 * count, 2))
+        items[place] = items[place + 1] + 1
+        assert not ascends(items)
+        items[place] = items[place + 1]
+        assert ascends(items) == (step == 0)

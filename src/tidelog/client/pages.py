@@ -211,6 +211,15 @@ def _slice(piece: PieceHeader, attachment: memoryview, offset: int) -> BatchSlic
         raise BadFrame(f"entries [{piece.begin}, {piece.end}) of a batch of {batch.count}")
     runs = GlsnRuns.from_columns(*zip(*piece.runs, strict=True)) if piece.runs else GlsnRuns()
     found = BatchSlice(batch, piece.begin, piece.end, runs)
-    if len(glsns := found.glsns()) != piece.end - piece.begin or 0 in glsns:
+    if not _has_glsns(found):
         raise CorruptData("a page has entries without GLSNs")
     return found
+
+
+def _has_glsns(piece: BatchSlice) -> bool:
+    """Whether the runs of a piece know the GLSNs of all of its entries."""
+    runs, count = piece.runs, piece.end - piece.begin
+    if count and len(runs) == 1:  # Nearly always; then it needs no look at each entry.
+        first, last = piece.batch.llsn_at(piece.begin), piece.batch.llsn_at(piece.end - 1)
+        return runs.llsn_begin <= first and last < runs.llsn_end
+    return len(glsns := piece.glsns()) == count and 0 not in glsns

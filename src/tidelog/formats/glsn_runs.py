@@ -216,6 +216,8 @@ def _ascending(begins: array[int], lengths: array[int]) -> bool:
     """Whether begins start at 1 or later and every run ends at or before the next one begins."""
     if not begins:
         return True
+    if len(begins) == 1:
+        return lengths[0] > 0 and begins[0] > 0 and begins[0] + lengths[0] < _U64_END
     ends = list(map(add, begins, lengths))
     return (
         min(lengths) > 0
