@@ -13,6 +13,7 @@ writer and batch.  So:
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 LOGGER: Final = logging.getLogger(__name__)
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
+_STAGES_UNDER_WAY: Final = 3
+"""Of one task: what becomes durable together costs the node's disk little more than one alone."""
 
 
 @dataclass
@@ -127,16 +130,15 @@ def stage_rows(options: SinkOptions, batches: Iterator[Any]) -> StagedRows:
 
 
 def _stage_all(topic: RemoteTopic, chunks: Iterator[list[Part]]) -> list[int]:
-    """Stage one chunk while the next one is made; more than that never waits in memory."""
+    """Stage some chunks while the next one is made; more than those never wait in memory."""
     stages: list[int] = []
-    with ThreadPoolExecutor(1, "tidelog-stage") as thread:
-        under_way: Future[int] | None = None
+    under_way: deque[Future[int]] = deque()
+    with ThreadPoolExecutor(_STAGES_UNDER_WAY, "tidelog-stage") as threads:
         for parts in chunks:
-            if under_way is not None:
-                stages.append(under_way.result())
-            under_way = thread.submit(topic.stage, parts)
-        if under_way is not None:
-            stages.append(under_way.result())
+            if len(under_way) == _STAGES_UNDER_WAY:
+                stages.append(under_way.popleft().result())
+            under_way.append(threads.submit(topic.stage, parts))
+        stages += [stage.result() for stage in under_way]
     return stages
 
 
