@@ -237,7 +237,22 @@ def test_stage_files_are_checked_with_what_refers_to_them(tmp_path: Path) -> Non
     first, second = sorted((data / "stages").iterdir())
     flip(second, 1000)
     assert "checksum" in problems(run_json("verify", "-d", data, code=3))["stage"]
-    second.rename(second.with_name(second.name + ".tmp"))
+    second.rename(second.with_name("0000000000000007.stage"))
     flip(first, 1000)
     found = problems(run_json("verify", "-d", data, code=3))
     assert set(found) == {"stage", "log"}
+
+
+def test_a_stage_file_that_was_never_named_is_no_problem(tmp_path: Path) -> None:
+    """A stop may leave one half written: the log does not know of it, and removes it."""
+    data = tmp_path / "log"
+    staged_log(data).close()
+    half = data / "stages" / "0000000000000009.stage"
+    half.write_bytes(b"half a batch")
+    found = run_json("verify", "-d", data)
+    assert found["healthy"] is True
+    assert [f["note"] for f in found["findings"] if f["name"] == f"stages/{half.name}"] == [
+        "nothing refers to it; the next opening removes it"
+    ]
+    tidelog.open(str(data)).close()
+    assert not half.exists()

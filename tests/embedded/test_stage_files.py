@@ -104,7 +104,7 @@ def test_what_a_stage_never_came_of_goes_at_the_next_start(disk: SimDisk) -> Non
         topic = log.engine.find_topic("default")
         log.engine.staging.draft(topic, [part(b"never")])
         kept = stage_all(log, chunks(1))
-    disk.vfs().create(f"{PATH}/{STAGES_DIRECTORY}/0000000000000009.stage.tmp").close()
+    disk.vfs().create(f"{PATH}/{STAGES_DIRECTORY}/0000000000000009.stage").close()
     with open_sim(disk) as log:
         assert len(stage_files(disk)) == 1
         assert log.publish(WRITER, 1, kept) == Published(1, False)

@@ -7,7 +7,7 @@ is opened, by the rules of recovery itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -51,7 +51,7 @@ from tidelog.storage.os_vfs import OsVfs
 from tidelog.storage.recovery import StoreOptions, open_node_store
 from tidelog.storage.scrub import scrub
 from tidelog.storage.segment_file import SegmentReader
-from tidelog.storage.stage_files import STAGE_SUFFIX, STAGES_DIRECTORY
+from tidelog.storage.stage_files import STAGES_DIRECTORY
 from tidelog.storage.vfs import Lock
 from tidelog.storage.wal_recovery import holds_any_frame
 
@@ -63,6 +63,7 @@ _REPLICA_RECORDS: Final[dict[RecordType, Callable[[memoryview], object]]] = {
     RecordType.FILLED: decode_filled,
     RecordType.CARRY: decode_carry,
 }
+_UNNEEDED_STAGE: Final = "nothing refers to it; the next opening removes it"
 _LEFTOVERS: Final = {
     ".tmp": "left by an interrupted write; the next opening removes it",
     ".compacting": "left by an interrupted compaction; the next opening finishes or removes it",
@@ -142,7 +143,6 @@ class Verification:
     def run(self, *, deep: bool) -> Iterator[FileFinding]:
         yield self._check(self._root / MANIFEST_NAME, "manifest", self._read_manifest)
         yield from self._check_wal()
-        yield from self._check_stages()
         yield from self._check_streams()
         yield from self._check_whole(deep)
 
@@ -207,11 +207,14 @@ class Verification:
         torn = scan.verdict is Verdict.TORN
         return entries, "ends in a write that was cut short" if torn else ""
 
-    def _check_stages(self) -> Iterator[FileFinding]:
+    def _check_stages(self, needed: Container[str] | None) -> Iterator[FileFinding]:
+        """``needed``: the files that the log knows; None if it does not open."""
         directory = self._root / STAGES_DIRECTORY
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-            is_stage = path.suffix == STAGE_SUFFIX
-            yield self._check(path, "stage", self._read_stage) if is_stage else self._other(path)
+            if needed is None or str(path) in needed:
+                yield self._check(path, "stage", self._read_stage)
+            else:
+                yield self._check(path, "other", lambda _: (None, _UNNEEDED_STAGE))
 
     def _read_stage(self, path: Path) -> tuple[int | None, str]:
         data = memoryview(path.read_bytes())
@@ -280,18 +283,21 @@ class Verification:
     # -- as a whole -------------------------------------------------------------------------------
 
     def _check_whole(self, deep: bool) -> Iterator[FileFinding]:
+        needed: set[str] | None = None
         try:
             if self._manifest is not None and any(s.replica for s in self._manifest.streams):
                 yield from check_replicas(self.path, deep)
                 return
             with opened_for_reading(self.path) as engine:
                 yield FileFinding("log", ".", note="it can be opened")
+                needed = set(engine.node.stages.paths())
                 if deep:
                     yield from check_deeply(engine)
         except LogError as error:
             yield FileFinding("log", ".", problem=f"it cannot be opened: {error}")
         except InvariantViolation as error:
             yield FileFinding("log", ".", problem=f"it contradicts itself: {error}")
+        yield from self._check_stages(needed)
 
 
 def check_replicas(path: str, deep: bool) -> Iterator[FileFinding]:

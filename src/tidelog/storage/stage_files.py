@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidelog.errors import CorruptData, LogError
-from tidelog.storage.atomic_file import TEMPORARY_SUFFIX, remove_temporaries
 from tidelog.storage.vfs import Vfs
 
 STAGES_DIRECTORY: Final = "stages"
@@ -44,18 +43,17 @@ class StageFiles:
         """Keep the pieces in a new file; returns its number when it is durable (Y1)."""
         number = self._take_number()
         path = self._path(number)
-        temporary = path + TEMPORARY_SUFFIX
-        file = self.vfs.create(temporary)
+        # Under its own name at once: to rename it would take the file system a second commit.
+        file = self.vfs.create(path)
         try:
             file.write_at(0, pieces)
             file.sync()
         except LogError:
             file.close()
             with suppress(LogError):
-                self.vfs.unlink(temporary)
+                self.vfs.unlink(path)
             raise
         file.close()
-        self.vfs.rename(temporary, path)
         self.vfs.sync_dir(self._directory)
         return number
 
@@ -100,7 +98,6 @@ class StageFiles:
     def keep_only(self, needed: Iterable[int]) -> None:
         """At a start: these are all that stages need."""
         if self.vfs.stat(self._directory) is not None:
-            remove_temporaries(self.vfs, self._directory)
             self.release(set(self._numbers()).difference(needed))
 
     def _sweep(self) -> None:
@@ -109,6 +106,12 @@ class StageFiles:
             self._released -= gone
         for number in gone:
             self.vfs.unlink(self._path(number))
+
+    def paths(self) -> list[str]:
+        """The files that are there; after a start, those that something needs."""
+        if self.vfs.stat(self._directory) is None:
+            return []
+        return [self._path(number) for number in self._numbers()]
 
     # -- names --------------------------------------------------------------------------------
 
