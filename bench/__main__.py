@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from bench import (
@@ -58,6 +59,9 @@ def arguments() -> argparse.Namespace:
         "--peers",
         default=",".join(peers.PEERS),
         help="which systems the part of that name measures (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rounds", type=int, help="how often each of these systems has its turn (default: 3)"
     )
     parser.add_argument(
         "--cache", type=Path, default=ROOT / ".peers", help="where fetched peers are kept"
@@ -131,6 +135,7 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
             tell_of(f"{curve.value}: {point.text}", point.figures)
     if "peers" in parts:
         works = peer_works.QUICK if options.quick else peer_works.Scale()
+        works = replace(works, rounds=options.rounds or works.rounds)
         names = options.peers.split(",")
         results.peers = peers.measure_peers(directory, options.cache, works, names, tell)
     return results
