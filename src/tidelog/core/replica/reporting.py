@@ -5,7 +5,9 @@ Input: streams with which something was done, questions, ticks.  Output: reports
 Invariants:
   R1  what was reported is not reported again unless it was asked for
   R2  a report that only tells that cuts are known waits for one that has something to order, and at
-      most for a tick; a replica's first report does not wait
+      most for a tick; a replica's first report, and its first in a term, does not wait
+  R3  a replica that has something reported to order waits with more until it knows the next cut, at
+      most for a tick: cuts follow one another anyway, and one report for each is enough
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ class Reporting:
         self._touched: dict[StreamId, None] = {}
         self._reported: dict[StreamId, Report] = {}
         self._waiting: dict[StreamId, None] = {}
-        """Streams of which there is something to report that can wait (R2)."""
+        """Streams of which there is something to report that can wait (R2, R3)."""
         self._is_asked = False
         self._is_late = False
         self.is_owed = False
@@ -63,7 +65,7 @@ class Reporting:
         self._is_asked = True
 
     def tick(self) -> None:
-        """What waits has waited for long enough (R2)."""
+        """What waits has waited for long enough (R2, R3)."""
         self._is_late = bool(self._waiting)
 
     def take(self, replicas: Mapping[StreamId, Reporter]) -> list[Report] | None:
@@ -94,5 +96,8 @@ class Reporting:
         ]
 
     def _is_urgent(self, report: Report) -> bool:
-        """R2."""
-        return report.length > 0 or report.stream not in self._reported
+        last = self._reported.get(report.stream)
+        if last is None or report.term != last.term:
+            return True
+        is_answered = last.length == 0 or report.version > last.version
+        return report.length > 0 and is_answered

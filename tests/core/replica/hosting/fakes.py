@@ -16,6 +16,7 @@ from tidelog.types import (
     Llsn,
     NodeId,
     StreamId,
+    Term,
     TopicId,
     Version,
 )
@@ -34,6 +35,7 @@ class Fake:
     is_behind: bool = False
     is_silent: bool = False
     unordered: int = 0
+    term: Term = FIRST_TERM
     told: Version = NO_VERSION
     asked_others_for: list[Version] = field(default_factory=list)
 
@@ -61,7 +63,7 @@ class Fake:
             return None
         version = Version(self.context.version)
         end = self.context.llsn_end
-        return Report(NODE, self.stream, FIRST_TERM, version, end, self.unordered)
+        return Report(NODE, self.stream, self.term, version, end, self.unordered)
 
     def ordered_up_to(self, llsn_end: int, version: int) -> None:
         begin = self.context.llsn_end

@@ -7,6 +7,7 @@ import pytest
 from tests.core.replica.hosting.fakes import Node, collect, commit, result, streams_of
 from tidelog import limits
 from tidelog.core.replica.hosting import Unheard
+from tidelog.types import FIRST_TERM, Term
 
 
 def two() -> Node:
@@ -52,6 +53,53 @@ def test_an_applied_cut_is_reported_with_what_comes_to_be_ordered() -> None:
         (2, 1, 0),
     ]
     assert node.tick() == [], "it was told"
+
+
+def test_what_comes_behind_a_report_waits_for_its_cut() -> None:
+    node = two()
+    node[1].unordered = 2
+    node.touch(1)
+    assert streams_of(node.told()) == [1]
+    node[1].unordered = 5
+    node.touch(1)
+    assert node.told() == [], "a cut is on its way"
+    node[1].unordered = 3
+    (report,) = node.hear(result(0, 1, commit(1, 1, 1, 2)))
+    assert [(one.llsn_begin, one.length) for one in report.reports] == [(3, 3)]
+
+
+def test_what_waits_for_a_cut_that_does_not_come_is_reported_at_the_next_tick() -> None:
+    node = two()
+    node[1].unordered = 2
+    node.touch(1)
+    node.told()
+    node[1].unordered = 5
+    node.touch(1)
+    node.told()
+    (report,) = node.tick()
+    assert [(one.llsn_begin, one.length) for one in report.reports] == [(1, 5)]
+
+
+def test_a_stream_that_waits_for_its_cut_holds_no_other_back() -> None:
+    node = two()
+    node[1].unordered = 2
+    node.touch(1)
+    node.told()
+    node[1].unordered, node[2].unordered = 5, 1
+    node.touch(1)
+    assert node.told() == []
+    node.touch(2)
+    assert sorted(streams_of(node.told())) == [1, 2], "what waits goes along"
+
+
+def test_a_report_in_a_new_term_waits_for_nothing() -> None:
+    node = two()
+    node[1].unordered = 2
+    node.touch(1)
+    node.told()
+    node[1].term = Term(FIRST_TERM + 1)
+    node.touch(1)
+    assert streams_of(node.told()) == [1]
 
 
 def test_a_result_that_concerns_no_replica_is_acknowledged() -> None:
