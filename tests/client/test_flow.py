@@ -14,7 +14,7 @@ import tidelog
 from tests.client.proxy import Proxy
 from tests.client.served import Node
 from tidelog.client.channel import Channel
-from tidelog.client.lanes import Single
+from tidelog.client.lanes import Loose
 from tidelog.client.link import Reply
 from tidelog.client.log import CLIENT
 from tidelog.client.pages import PageReader, records_in, slices_of
@@ -172,7 +172,7 @@ def test_what_comes_beyond_the_bound_waits_at_the_door_in_order(served: Node) ->
             loop = asyncio.get_running_loop()
             futures = [loop.create_future() for _ in range(200)]
             for number, future in enumerate(futures):
-                ticket = Single(future, 400, monotonic() + WAIT_SECONDS, b"%d" % number)
+                ticket = Loose(future, 400, monotonic() + WAIT_SECONDS, [b"%d" % number])
                 shipper.submit("default", stream, ticket)
                 assert shipper.queued_bytes <= 1_000
             receipts = await asyncio.gather(*futures)
@@ -195,7 +195,7 @@ def test_a_ticket_at_the_door_has_its_deadline_too(served: Node) -> None:
                 futures = [loop.create_future() for _ in range(3)]
                 # The first one fills the room; it stays until the others have given up.
                 for future, seconds in zip(futures, (0.5, 0.1, 0.1), strict=True):
-                    shipper.submit("default", 1, Single(future, 10, monotonic() + seconds, b"a"))
+                    shipper.submit("default", 1, Loose(future, 10, monotonic() + seconds, [b"a"]))
                 outcomes = await asyncio.gather(*futures, return_exceptions=True)
                 definite = [getattr(outcome, "definite", None) for outcome in outcomes]
                 assert isinstance(outcomes[0], DeadlineExceeded)

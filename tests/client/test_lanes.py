@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tidelog.client.lanes import SHIPMENT_BYTES, Lane, Shipment, Single, Ticket, Whole, fail
+from tidelog.client.lanes import SHIPMENT_BYTES, Lane, Loose, Shipment, Ticket, Whole, fail
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.errors import Busy, DeadlineExceeded, LogError, ProducerConflict, StaleWrite
 from tidelog.formats.batch import decode_batch, encode_values, seal_batch
@@ -48,8 +48,9 @@ class Outcome(Generic[T]):
         self.error = exception
 
 
-def single(value: bytes, *, deadline: float = 1.0, entry: Entry | None = None) -> Single:
-    return Single(Outcome[Receipt](), len(value), deadline, value, entry)
+def loose(*contents: bytes | Entry, version: int | None = None) -> Loose:
+    size = sum(len(one if isinstance(one, bytes) else one.value) for one in contents)
+    return Loose(Outcome[Receipt](), size, 1.0, list(contents), version)
 
 
 def whole(values: Sequence[bytes]) -> Whole:
@@ -63,8 +64,8 @@ def values_in(shipment: Shipment) -> list[bytes]:
     return decode_batch(header + part.body.data).values()
 
 
-def versioned(value: bytes, version: int) -> Single:
-    return single(value, entry=Entry(Kind.PUT, value, b"key", write_version=version))
+def versioned(value: bytes, version: int) -> Loose:
+    return loose(Entry(Kind.PUT, value, b"key", write_version=version), version=version)
 
 
 def outcome_of(ticket: Ticket) -> Outcome[Receipt] | Outcome[tuple[Receipt, ...]]:
@@ -77,12 +78,12 @@ def outcome_of(ticket: Ticket) -> Outcome[Receipt] | Outcome[tuple[Receipt, ...]
 
 def test_what_queues_up_while_the_window_is_full_goes_in_one_batch() -> None:
     lane = Lane("t", STREAM, 7, window=1)
-    first = single(b"a")
+    first = loose(b"a")
     lane.offer(first)
     sent = lane.next_shipment(1)
     assert sent is not None
     assert values_in(sent) == [b"a"]
-    others = [single(b"b"), single(b"c"), single(b"d")]
+    others = [loose(b"b"), loose(b"c"), loose(b"d")]
     for ticket in others:
         lane.offer(ticket)
     assert lane.next_shipment(1) is None
@@ -96,10 +97,10 @@ def test_what_queues_up_while_the_window_is_full_goes_in_one_batch() -> None:
     assert lane.idle
 
 
-def test_a_batch_of_singles_is_bounded_in_bytes() -> None:
+def test_a_batch_of_loose_entries_is_bounded_in_bytes() -> None:
     lane = Lane("t", STREAM, 7)
     for _ in range(5):
-        lane.offer(single(bytes(SHIPMENT_BYTES // 2)))
+        lane.offer(loose(bytes(SHIPMENT_BYTES // 2)))
     sizes = []
     while (shipment := lane.next_shipment(1)) is not None:
         sizes.append(len(values_in(shipment)))
@@ -109,7 +110,7 @@ def test_a_batch_of_singles_is_bounded_in_bytes() -> None:
 def test_explicit_versions_share_a_batch_with_nobody() -> None:
     """One that is too old is refused; the others must not be refused with it."""
     lane = Lane("t", STREAM, 7)
-    for ticket in (single(b"a"), versioned(b"b", 1), versioned(b"c", 2), single(b"d")):
+    for ticket in (loose(b"a"), versioned(b"b", 1), versioned(b"c", 2), loose(b"d")):
         lane.offer(ticket)
     found = []
     while (shipment := lane.next_shipment(1)) is not None:
@@ -119,9 +120,9 @@ def test_explicit_versions_share_a_batch_with_nobody() -> None:
 
 def test_keys_and_plain_values_share_a_batch_and_get_the_time_of_sending() -> None:
     lane = Lane("t", STREAM, 7)
-    lane.offer(single(b"a"))
-    lane.offer(single(b"b", entry=Entry(Kind.PUT, b"b", b"k")))
-    lane.offer(single(b"c", entry=Entry(Kind.PUT, b"c", b"l", timestamp_us=5)))
+    lane.offer(loose(b"a"))
+    lane.offer(loose(Entry(Kind.PUT, b"b", b"k")))
+    lane.offer(loose(Entry(Kind.PUT, b"c", b"l", timestamp_us=5)))
     shipment = lane.next_shipment(77)
     assert shipment is not None
     [part] = shipment.parts
@@ -137,7 +138,7 @@ def test_keys_and_plain_values_share_a_batch_and_get_the_time_of_sending() -> No
 def test_after_a_loss_everything_is_sent_again_in_order_under_the_same_numbers() -> None:
     lane = Lane("t", STREAM, 7)
     for value in (b"a", b"b", b"c"):
-        lane.offer(single(value))
+        lane.offer(loose(value))
         assert lane.next_shipment(1) is not None
     lane.answered(2, [Receipt("t", STREAM, 2, 2)])
     lane.send_again()
@@ -151,7 +152,7 @@ def test_after_a_loss_everything_is_sent_again_in_order_under_the_same_numbers()
 
 def test_what_nobody_waits_for_is_not_sent_again() -> None:
     lane = Lane("t", STREAM, 7)
-    ticket = single(b"a")
+    ticket = loose(b"a")
     lane.offer(ticket)
     assert lane.next_shipment(1) is not None
     fail(ticket, DeadlineExceeded("too late"))
@@ -162,7 +163,7 @@ def test_what_nobody_waits_for_is_not_sent_again() -> None:
 
 def test_a_conflict_on_a_second_try_means_that_the_first_was_refused() -> None:
     lane = Lane("t", STREAM, 7)
-    ticket = single(b"a")
+    ticket = loose(b"a")
     lane.offer(ticket)
     lane.next_shipment(1)
     lane.send_again()
@@ -175,7 +176,7 @@ def test_a_conflict_on_a_second_try_means_that_the_first_was_refused() -> None:
 
 def test_a_duplicate_whose_place_was_compacted_away_has_no_glsn() -> None:
     lane = Lane("t", STREAM, 7, window=1)
-    tickets = [single(b"a"), single(b"b")]
+    tickets = [loose(b"a"), loose(b"b")]
     for ticket in tickets:
         lane.offer(ticket)
     lane.next_shipment(1)
@@ -190,7 +191,7 @@ def three_under_way() -> tuple[Lane, list[Shipment]]:
     lane = Lane("t", STREAM, 7)
     sent = []
     for value in (b"a", b"b", b"c"):
-        lane.offer(single(value))
+        lane.offer(loose(value))
         shipment = lane.next_shipment(1)
         assert shipment is not None
         sent.append(shipment)
@@ -241,7 +242,7 @@ def test_appends_to_several_streams_name_nobody() -> None:
 def test_what_was_forgotten_in_between_counts_for_the_window() -> None:
     """The log may have it: with one more, it would not know the first one any longer."""
     lane = Lane("t", STREAM, 7, window=3)
-    tickets = [single(b"%d" % number) for number in range(4)]
+    tickets = [loose(b"%d" % number) for number in range(4)]
     for ticket in tickets[:3]:
         lane.offer(ticket)
         assert lane.next_shipment(1) is not None
@@ -255,10 +256,10 @@ def test_what_was_forgotten_in_between_counts_for_the_window() -> None:
 
 def test_a_full_window_that_nobody_waits_for_holds_nobody_back() -> None:
     lane = Lane("t", STREAM, 7, window=1)
-    first = single(b"a")
+    first = loose(b"a")
     lane.offer(first)
     assert lane.next_shipment(1) is not None
-    lane.offer(single(b"b"))
+    lane.offer(loose(b"b"))
     assert lane.next_shipment(1) is None
     fail(first, DeadlineExceeded("too late"))
     following = lane.next_shipment(1)
@@ -270,7 +271,7 @@ def test_what_waits_for_less_shares_no_batch_with_what_waits_for_more() -> None:
     lane = Lane("t", STREAM, 7)
     levels = (Ack.ORDERED, Ack.STORED, Ack.STORED, Ack.ORDERED)
     for ack in levels:
-        lane.offer(Single(Outcome[Receipt](), 1, 1.0, b"a", None, ack))
+        lane.offer(Loose(Outcome[Receipt](), 1, 1.0, [b"a"], None, ack))
     found = []
     while (shipment := lane.next_shipment(1)) is not None:
         found.append((shipment.ack, len(values_in(shipment))))
@@ -284,7 +285,7 @@ def test_what_was_only_ever_refused_certainly_had_no_effect(
     refusal: bool | None, maybe: bool
 ) -> None:
     lane = Lane("t", STREAM, 7)
-    ticket = single(b"a")
+    ticket = loose(b"a")
     lane.offer(ticket)
     lane.next_shipment(1)
     if refusal is not None:
@@ -296,7 +297,7 @@ def test_what_was_only_ever_refused_certainly_had_no_effect(
 def test_a_refusal_is_no_proof_if_an_earlier_try_had_no_answer() -> None:
     """The old leader may have it, and lead again."""
     lane = Lane("t", STREAM, 7)
-    ticket = single(b"a")
+    ticket = loose(b"a")
     lane.offer(ticket)
     lane.next_shipment(1)
     lane.send_again()
@@ -311,7 +312,7 @@ def test_a_refusal_is_no_proof_if_an_earlier_try_had_no_answer() -> None:
 @pytest.mark.parametrize("sent", [False, True])
 def test_a_lane_knows_what_was_sent(sent: bool) -> None:
     lane = Lane("t", STREAM, 7)
-    ticket = single(b"a")
+    ticket = loose(b"a")
     lane.offer(ticket)
     if sent:
         lane.next_shipment(1)
@@ -399,9 +400,9 @@ class LaneMachine(RuleBasedStateMachine):
             self.tickets[value] = ticket
 
     @rule()
-    def offer_single(self) -> None:
+    def offer_loose(self) -> None:
         value = self._value()
-        self._offer(single(value), [value])
+        self._offer(loose(value), [value])
 
     @rule(size=st.integers(1, 3))
     def offer_whole(self, size: int) -> None:

@@ -6,8 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
+from tidelog.client.gathering import Gathering, Pending
 from tidelog.client.orders import OneEntry, Orders
 from tidelog.client.session import Session
 from tidelog.formats.entry import Entry, Kind
@@ -23,6 +22,8 @@ class AsyncRemoteAppender:
         self._topic = topic
         self._orders = orders
         self._flow = AsyncFlow(bytes_max)
+        self._gathering: dict[int, Gathering[asyncio.Future[Receipt]]] = {}
+        """What was begun last for each log stream."""
 
     async def append(
         self,
@@ -32,7 +33,10 @@ class AsyncRemoteAppender:
         stream: int | None = None,
         blobs: tuple[int, ...] = (),
     ) -> asyncio.Future[Receipt]:
-        return await self._submit(self._orders.one_append(value, key, stream, blobs))
+        order = self._orders.one_append(value, key, stream, blobs)
+        if not self._flow.try_enter(order.size):
+            await self._flow.enter(order.size)
+        return self._submit(order)
 
     async def put(
         self,
@@ -44,25 +48,33 @@ class AsyncRemoteAppender:
         blobs: tuple[int, ...] = (),
     ) -> asyncio.Future[Receipt]:
         entry = Entry(Kind.PUT, value, key, storage_id, write_version, 0, blobs)
-        return await self._submit(self._orders.one_write(entry))
+        order = self._orders.one_write(entry)
+        await self._flow.enter(order.size)
+        return self._submit(order)
 
     async def delete(
         self, key: bytes, *, storage_id: int = 0, write_version: int | None = None
     ) -> asyncio.Future[Receipt]:
         entry = Entry(Kind.DELETE, b"", key, storage_id, write_version)
-        return await self._submit(self._orders.one_write(entry))
+        order = self._orders.one_write(entry)
+        await self._flow.enter(order.size)
+        return self._submit(order)
 
     async def flush(self) -> None:
         """Wait for all that was appended; raises the first failure since the last flush."""
         await self._flow.flush()
 
-    async def _submit(self, order: OneEntry) -> asyncio.Future[Receipt]:
-        await self._flow.enter(order.size)
-        # Only now, so that the time it was held back does not count.
-        waiter = _Pending(self._flow, order.size, self._session.loop.create_future())
-        ticket = self._session.single(order, waiter, None)
-        self._session.submit(self._topic, order.stream, ticket)
-        return waiter.future
+    def _submit(self, order: OneEntry) -> asyncio.Future[Receipt]:
+        """Send an entry, together with others of this turn of the loop."""
+        future: asyncio.Future[Receipt] = self._session.loop.create_future()
+        gathering = self._gathering.get(order.stream)
+        if gathering is None or not gathering.ticket.is_open or not gathering.add(order, future):
+            gathering = Gathering.begin(
+                self._session, order, _Pending(self._flow, [future], order.size)
+            )
+            self._gathering[order.stream] = gathering
+            self._session.gather(self._topic, order.stream, gathering.ticket)
+        return future
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,23 +91,14 @@ class AsyncRemoteAppender:
             await self._flow.settle()
 
 
-class _Pending(msgspec.Struct, eq=False, gc=False):
-    """A future, and the room that its append takes."""
+class _Pending(Pending[asyncio.Future[Receipt]]):
+    def tell(self, receipt: Receipt) -> None:
+        for future, own in zip(self.futures, receipt.each(), strict=True):
+            if not future.done():
+                future.set_result(own)
 
-    flow: AsyncFlow
-    size: int
-    future: asyncio.Future[Receipt]
-
-    def done(self) -> bool:
-        return False  # Even if nobody waits for it any more, its room has to be given back.
-
-    def set_result(self, result: Receipt, /) -> None:
-        if not self.future.done():
-            self.future.set_result(result)
-        self.flow.leave(self.size, None)
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        if not self.future.done():
-            self.future.set_exception(exception)
-            self.future.exception()  # ``flush`` raises it; whoever awaits the future as well.
-        self.flow.leave(self.size, exception)
+    def tell_failure(self, error: BaseException) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # ``flush`` raises it; whoever awaits the future as well.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from functools import partial
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
+from tidelog.client.gathering import Gathering, Pending
+from tidelog.client.lanes import Loose
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.orders import OneEntry, Orders
 from tidelog.client.session import Session
@@ -29,6 +33,13 @@ class RemoteAppender:
         self._topic = topic
         self._orders = orders
         self._flow = Flow(bytes_max)
+        self._lock = Lock()
+        self._turn: Callable[[], None] | None = None
+        """The call that the loop has not come to yet."""
+        self._tickets: list[tuple[int, Loose]] = []
+        """What goes with it, by log streams."""
+        self._gathering: dict[int, Gathering[Future[Receipt]]] = {}
+        """The last of them for each log stream."""
 
     def append(
         self,
@@ -63,18 +74,42 @@ class RemoteAppender:
         self._flow.flush()
 
     def _submit(self, order: OneEntry) -> Future[Receipt]:
-        future: Future[Receipt] = Future()
-        waiter = _Pending(self._flow, order.size, future)
+        """Send an entry, together with others that come before the loop gets to it."""
         self._thread.check_caller()
         self._flow.enter(order.size)
+        future: Future[Receipt] = Future()
         try:
-            # Only now, so that the time it was held back does not count.
-            ticket = self._session.single(order, waiter, None)
-            self._thread.call(partial(self._session.submit, self._topic, order.stream, ticket))
+            with self._lock:
+                self._add(order, future)
         except BaseException:
             self._flow.leave(order.size, None)
             raise
         return future
+
+    def _add(self, order: OneEntry, future: Future[Receipt]) -> None:
+        if self._turn is None or self._thread.last_call is not self._turn:
+            self._begin_turn()
+        gathering = self._gathering.get(order.stream)
+        if gathering is None or not gathering.add(order, future):
+            gathering = Gathering.begin(
+                self._session, order, _Pending(self._flow, [future], order.size)
+            )
+            self._gathering[order.stream] = gathering
+            self._tickets.append((order.stream, gathering.ticket))
+
+    def _begin_turn(self) -> None:
+        tickets: list[tuple[int, Loose]] = []
+        turn = partial(self._end_turn, tickets)
+        self._thread.call(turn)
+        self._turn, self._tickets, self._gathering = turn, tickets, {}
+
+    def _end_turn(self, tickets: list[tuple[int, Loose]]) -> None:
+        """In the loop: nothing is added from now on."""
+        with self._lock:
+            if self._tickets is tickets:
+                self._turn, self._gathering = None, {}
+        self._session.submit_all(self._topic, tickets)
+        tickets.clear()  # The thread remembers its last call for as long as there is no other.
 
     def __enter__(self) -> Self:
         return self
@@ -91,25 +126,15 @@ class RemoteAppender:
             self._flow.settle()
 
 
-class _Pending:
-    """A future, and the room that its append takes."""
+class _Pending(Pending[Future[Receipt]]):
+    def tell(self, receipt: Receipt) -> None:
+        for future, own in zip(self.futures, receipt.each(), strict=True):
+            try:
+                future.set_result(own)
+            except InvalidStateError:
+                future.set_running_or_notify_cancel()  # Whoever waits for several is told.
 
-    __slots__ = ("_flow", "_future", "_size")
-
-    def __init__(self, flow: Flow, size: int, future: Future[Receipt]) -> None:
-        self._flow = flow
-        self._size = size
-        self._future = future
-
-    def done(self) -> bool:
-        return False  # Even if nobody waits for it any more, its room has to be given back.
-
-    def set_result(self, result: Receipt, /) -> None:
-        if self._future.set_running_or_notify_cancel():
-            self._future.set_result(result)
-        self._flow.leave(self._size, None)
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        if self._future.set_running_or_notify_cancel():
-            self._future.set_exception(exception)
-        self._flow.leave(self._size, exception)
+    def tell_failure(self, error: BaseException) -> None:
+        for future in self.futures:
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error)

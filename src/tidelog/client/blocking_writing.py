@@ -146,7 +146,7 @@ class BlockingWriting:
         if not isinstance(order, OneEntry):
             return self._many(order, options)[0]
         waiter: Future[Receipt] = Future()
-        ticket = self._session.single(order, waiter, options.get("timeout"))
+        ticket = self._session.loose(order, waiter, options.get("timeout"))
         return self._ship([(order.stream, ticket)], waiter)
 
     def _many(self, append: Append, options: AppendOptions) -> tuple[Receipt, ...]:

@@ -13,8 +13,10 @@ from tidelog.formats.messages import TopicDescription
 _NONE: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class KnownTopic:
+    """Stays the same object for as long as the client lives."""
+
     described: TopicDescription
     manifest: TopicManifest
     sealed: frozenset[int] = _NONE
@@ -37,7 +39,6 @@ class KnownTopics:
 
     def learn(self, described: TopicDescription) -> None:
         """A node describes a topic as it is now."""
-        known = self._topics.get(described.name)
         manifest = TopicManifest(
             topic=described.topic,
             name=described.name,
@@ -45,21 +46,20 @@ class KnownTopics:
             key_streams=described.key_streams,
             versions=described.versions,
         )
-        sealed = known.sealed if known is not None else _NONE
-        self._topics[described.name] = KnownTopic(described, manifest, sealed)
+        known = self._topics.get(described.name)
+        if known is None:
+            self._topics[described.name] = KnownTopic(described, manifest)
+        else:
+            known.described, known.manifest = described, manifest
 
     def note_sealed(self, name: str, stream: int) -> None:
         """A log stream takes no appends."""
         known = self._topics.get(name)
-        if known is not None and stream not in known.sealed:
-            self._topics[name] = KnownTopic(
-                known.described, known.manifest, known.sealed | {stream}
-            )
+        if known is not None:
+            known.sealed |= {stream}
 
     def note_open(self, name: str, stream: int) -> None:
         """A log stream took an append."""
         known = self._topics.get(name)
         if known is not None and stream in known.sealed:
-            self._topics[name] = KnownTopic(
-                known.described, known.manifest, known.sealed - {stream}
-            )
+            known.sealed -= {stream}

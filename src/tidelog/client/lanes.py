@@ -53,27 +53,26 @@ class Waiter(Protocol[T_contra]):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
-class Single(msgspec.Struct, eq=False, gc=False):
-    """One entry, which may share a batch with others."""
+class Loose(msgspec.Struct, eq=False, gc=False):
+    """Entries of one caller, which may share a batch with those of others."""
 
     waiter: Waiter[Receipt]
+    """Told of all of them at once."""
     size: int
     deadline: float
-    value: bytes
-    entry: Entry | None = None
-    """The whole entry, if it is more than a value."""
+    contents: list[bytes | Entry]
+    """Plain values, and entries that are more than a value."""
+    version: int | None = None
+    """The write version of one that shares a batch with nobody.
+
+    It may be too old for the log; that must not refuse a neighbour's entry.
+    """
     ack: Ack = Ack.ORDERED
     settled: bool = False
     inside: bool = False
     """Whether its owner counts its bytes."""
-
-    @property
-    def shares(self) -> bool:
-        """Whether it may be refused only together with all others of its batch.
-
-        A write version may be too old for the log; that must not refuse a neighbour's entry.
-        """
-        return self.entry is None or self.entry.write_version is None
+    is_open: bool = False
+    """Whether its caller may add to it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +89,7 @@ class Whole:
     """Whether its owner counts its bytes."""
 
 
-Ticket: TypeAlias = Single | Whole
+Ticket: TypeAlias = Loose | Whole
 """One caller's append on its way."""
 
 
@@ -100,7 +99,7 @@ class Shipment:
 
     sequence: int
     parts: Sequence[Part]
-    tickets: Sequence[Single] | Whole
+    tickets: Sequence[Loose] | Whole
     deadline: float
     ack: Ack = Ack.ORDERED
     after: int = 0
@@ -162,7 +161,7 @@ class Lane:
             self._queue.popleft()
             return self._send(self._add(first.parts, first, first.deadline, first.ack))
         tickets = self._gather(first)
-        part = Part(self.stream, _encode(tickets, now_us), _version_of(first))
+        part = Part(self.stream, _encode(tickets, now_us), first.version)
         return self._send(self._add((part,), tickets, max(t.deadline for t in tickets), first.ack))
 
     def _drop_unwanted(self) -> None:
@@ -184,24 +183,32 @@ class Lane:
             return 0
         return max((known for known in self._under_way if known < sequence), default=0)
 
-    def _gather(self, first: Single) -> list[Single]:
-        """The singles at the front of the queue that go into one batch."""
-        queue, tickets, size = self._queue, [first], first.size
+    def _gather(self, first: Loose) -> list[Loose]:
+        """The loose ones at the front of the queue that go into one batch."""
+        queue, tickets = self._queue, [first]
+        size, count = first.size, len(first.contents)
         queue.popleft()
-        if not first.shares:
+        if first.version is not None:
             return tickets
-        while queue and size < SHIPMENT_BYTES and len(tickets) < SHIPMENT_ENTRIES:
+        while queue:
             ticket = queue[0]
             if not ticket.settled:
-                if isinstance(ticket, Whole) or not ticket.shares or ticket.ack is not first.ack:
+                if (
+                    isinstance(ticket, Whole)
+                    or ticket.version is not None
+                    or ticket.ack is not first.ack
+                ):
                     break
                 size += ticket.size
+                count += len(ticket.contents)
+                if size > SHIPMENT_BYTES or count > SHIPMENT_ENTRIES:
+                    break
                 tickets.append(ticket)
             queue.popleft()
         return tickets
 
     def _add(
-        self, parts: Sequence[Part], tickets: Sequence[Single] | Whole, deadline: float, ack: Ack
+        self, parts: Sequence[Part], tickets: Sequence[Loose] | Whole, deadline: float, ack: Ack
     ) -> Shipment:
         self._sequence += 1
         shipment = Shipment(self._sequence, parts, tickets, deadline, ack)
@@ -232,18 +239,11 @@ class Lane:
         tickets = shipment.tickets
         if isinstance(tickets, Whole):
             return _settle(tickets, lambda: tickets.waiter.set_result(tuple(receipts)))
-        settled = 0
-        first = receipts[0]
-        for offset, ticket in enumerate(tickets):
-            if ticket.settled:
-                continue
-            ticket.settled = True
-            settled += ticket.size
-            if not ticket.waiter.done():
-                glsn = first.glsn + offset if first.glsn else 0
-                ticket.waiter.set_result(
-                    Receipt(first.topic, first.stream, glsn, first.llsn + offset, 1, first.ack)
-                )
+        settled = offset = 0
+        for ticket in tickets:
+            receipt = receipts[0].part(offset, len(ticket.contents))
+            offset += receipt.count
+            settled += _settle(ticket, partial(ticket.waiter.set_result, receipt))
         return settled
 
     def refused(self, sequence: int, error: Callable[[], LogError]) -> int:
@@ -301,21 +301,18 @@ def _settle(ticket: Ticket, tell: Callable[[], None]) -> int:
     return ticket.size
 
 
-def _encode(tickets: Sequence[Single], now_us: int) -> BatchBody:
-    if all(ticket.entry is None for ticket in tickets):
-        return encode_values([ticket.value for ticket in tickets], timestamp_us=now_us)
-    return encode_entries([_entry_of(ticket, now_us) for ticket in tickets])
+def _encode(tickets: Sequence[Loose], now_us: int) -> BatchBody:
+    contents = [content for ticket in tickets for content in ticket.contents]
+    values = [content for content in contents if type(content) is bytes]
+    if len(values) == len(contents):
+        return encode_values(values, timestamp_us=now_us)
+    return encode_entries([_entry_of(content, now_us) for content in contents])
 
 
-def _entry_of(ticket: Single, now_us: int) -> Entry:
-    entry = ticket.entry
-    if entry is None:
-        return Entry(Kind.APPEND, ticket.value, timestamp_us=now_us)
-    return entry if entry.timestamp_us else entry.at(now_us)
-
-
-def _version_of(ticket: Single) -> int | None:
-    return ticket.entry.write_version if ticket.entry is not None else None
+def _entry_of(content: bytes | Entry, now_us: int) -> Entry:
+    if isinstance(content, bytes):
+        return Entry(Kind.APPEND, content, timestamp_us=now_us)
+    return content if content.timestamp_us else content.at(now_us)
 
 
 def _refused_before() -> LogError:

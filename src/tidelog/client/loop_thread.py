@@ -27,6 +27,8 @@ class LoopThread:
     def __init__(self) -> None:
         self._loop = new_loop()
         self._calls: deque[Callable[[], None]] = deque()
+        self.last_call: Callable[[], None] | None = None
+        """What was asked for last, by any thread."""
         self._woken = False
         self._stopped = False
         # A daemon, so that a log that nobody closed does not hold the program back.
@@ -54,6 +56,7 @@ class LoopThread:
         """Call this in the loop, soon, after all that this thread asked for before (T2)."""
         self.check()
         self._calls.append(call)
+        self.last_call = call
         if not self._woken:
             self._woken = True
             self._wake()

@@ -6,7 +6,7 @@ in the caller's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -30,9 +30,10 @@ class OneEntry(msgspec.Struct, frozen=True, gc=False):
 
     stream: int
     size: int
-    value: bytes
-    entry: Entry | None = None
-    """The whole entry, if it is more than a value."""
+    content: bytes | Entry
+    """The value, if the entry has nothing else."""
+    version: int | None = None
+    """Its write version, if the topic wants one."""
     ack: Ack = Ack.ORDERED
 
 
@@ -42,14 +43,14 @@ Order: TypeAlias = OneEntry | Append
 class Orders:
     """The orders for one topic."""
 
-    def __init__(self, known: Callable[[], KnownTopic]) -> None:
+    def __init__(self, known: KnownTopic) -> None:
         self._known = known
-        self.many: Final = Appends(lambda: known().manifest, lambda: known().sealed)
+        self.many: Final = Appends(lambda: known.manifest, lambda: known.sealed)
 
     def has_choice(self, key: bytes, stream: int | None, options: AppendOptions) -> bool:
         """Whether an append that a sealed log stream refused can go to another one."""
         is_bound = bool(key) or stream is not None or _is_numbered(options)
-        return not is_bound and self._known().has_open_streams
+        return not is_bound and self._known.has_open_streams
 
     def append(
         self,
@@ -71,7 +72,8 @@ class Orders:
     def one_append(
         self, value: bytes, key: bytes, stream: int | None, blobs: tuple[int, ...] = ()
     ) -> OneEntry:
-        value = _as_bytes(value)
+        if type(value) is not bytes:
+            value = _as_bytes(value)
         place = self.many.place(stream, key, {})
         if key or blobs:
             return self._one(place, Entry(Kind.APPEND, value, key, blobs=blobs))
@@ -87,12 +89,10 @@ class Orders:
     def _one(self, stream: int, entry: Entry) -> OneEntry:
         check_entry(entry)
         size = ENTRY_OVERHEAD + len(entry.key) + len(entry.value) + 8 * len(entry.blobs)
-        return OneEntry(stream, size, entry.value, entry)
+        return OneEntry(stream, size, entry, entry.write_version)
 
 
 def _as_bytes(value: bytes | bytearray | memoryview) -> bytes:
-    if type(value) is bytes:
-        return value
     try:
         return memoryview(value).tobytes()
     except TypeError:

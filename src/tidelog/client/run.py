@@ -16,7 +16,7 @@ from time import monotonic, time_ns
 from typing import Final
 
 from tidelog.client.channel import Channel, timeout_ms
-from tidelog.client.lanes import Lane, Shipment
+from tidelog.client.lanes import Lane, Loose, Shipment
 from tidelog.client.link import Link, Reply
 from tidelog.client.pool import Pool
 from tidelog.client.refusals import error_of
@@ -50,12 +50,22 @@ _PASSING: Final = (NotLeader, OutOfOrder, LeaderLost, Busy, Unreachable, Connect
 
 
 class Run:
-    """Made by the shipper; ``on_settled`` is told how many bytes of the lane were settled."""
+    """Made by the shipper; ``on_settled`` is told how many bytes of the lane were settled.
 
-    def __init__(self, lane: Lane, pool: Pool, on_settled: Callable[[int], None]) -> None:
+    ``on_turn`` is told before something is sent, so that what is gathered goes along.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        pool: Pool,
+        on_settled: Callable[[int], None],
+        on_turn: Callable[[Run], None],
+    ) -> None:
         self.lane: Final = lane
         self._pool = pool
         self._on_settled = on_settled
+        self._on_turn = on_turn
         self._loop = asyncio.get_running_loop()
         self._channel = pool.main
         self._posted: dict[int, int] = {}
@@ -73,6 +83,8 @@ class Run:
         self._looking: asyncio.Task[None] | None = None
         self._heard = 0.0
         """When the node gave its last sign, by the loop's clock."""
+        self.gathering: Loose | None = None
+        """What entries are added to; the lane has not got it yet."""
         self.trouble: LogError | None = None
         """Why nothing was appended since the last try."""
 
@@ -96,6 +108,7 @@ class Run:
     # -- sending ------------------------------------------------------------------------------
 
     def _pump(self) -> None:
+        self._on_turn(self)
         self._scheduled = False
         if self._pause is not None or not self._take_way():
             return

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tidelog.client.channel import Channel
 from tidelog.client.joined import Joined
-from tidelog.client.lanes import Single, Ticket, Waiter, Whole, fail
+from tidelog.client.lanes import Loose, Ticket, Waiter, Whole, fail
 from tidelog.client.orders import OneEntry, checked_size, lane_of
 from tidelog.client.pool import Pool
 from tidelog.client.run import attachments_of, receipts_of
@@ -101,10 +101,10 @@ class Session:
 
     # -- appends ------------------------------------------------------------------------------
 
-    def single(self, order: OneEntry, waiter: Waiter[Receipt], timeout: float | None) -> Single:
-        """A ticket for one entry.  For any thread."""
+    def loose(self, order: OneEntry, waiter: Waiter[Receipt], timeout: float | None) -> Loose:
+        """A ticket for one entry, to which others may be added.  For any thread."""
         deadline = monotonic() + self.seconds(timeout)
-        return Single(waiter, order.size, deadline, order.value, order.entry, order.ack)
+        return Loose(waiter, order.size, deadline, [order.content], order.version, order.ack)
 
     def wholes(
         self, append: Append, waiter: Waiter[tuple[Receipt, ...]], timeout: float | None
@@ -126,12 +126,20 @@ class Session:
 
     def submit(self, topic: str, stream: int, ticket: Ticket) -> None:
         """Send an append; its waiter is told what becomes of it."""
+        if self._accepts(topic, ticket):
+            self.shipper.submit(topic, stream, ticket)
+
+    def gather(self, topic: str, stream: int, ticket: Loose) -> None:
+        """The same, but entries may be added to it while it is open."""
+        if self._accepts(topic, ticket):
+            self.shipper.gather(topic, stream, ticket)
+
+    def _accepts(self, topic: str, ticket: Ticket) -> bool:
         if self._closing:
             fail(ticket, LogClosed("the client is closed: connect again"))
-        else:
-            self.shipper.submit(topic, stream, ticket)
-            if self.pool.is_cluster:
-                self._look_again(topic)
+        elif self.pool.is_cluster:
+            self._look_again(topic)
+        return not self._closing
 
     def submit_all(self, topic: str, tickets: Sequence[tuple[int, Ticket]]) -> None:
         for stream, ticket in tickets:
@@ -144,7 +152,7 @@ class Session:
 
     async def append_one(self, topic: str, order: OneEntry, timeout: float | None) -> Receipt:
         waiter: asyncio.Future[Receipt] = self.loop.create_future()
-        ticket = self.single(order, waiter, timeout)
+        ticket = self.loose(order, waiter, timeout)
         self.submit(topic, order.stream, ticket)
         try:
             return await waiter

@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Final
 
 from tidelog.client.channel import Channel
-from tidelog.client.lanes import Lane, Ticket, fail
+from tidelog.client.lanes import Lane, Loose, Ticket, fail
 from tidelog.client.pool import Pool
 from tidelog.client.run import Run
 from tidelog.errors import (
@@ -66,12 +66,37 @@ class Shipper:
 
         ``stream`` is -1 for appends to several log streams.
         """
+        run = self._run(topic, stream)
+        self._watch(ticket.deadline)
+        self._take_in(run, ticket)
+
+    def gather(self, topic: str, stream: int, ticket: Loose) -> None:
+        """The same, but entries may be added to it until the turn of the loop is over, or
+        something comes behind it."""
+        run = self._run(topic, stream)
+        self._watch(ticket.deadline)
+        run.gathering = ticket
+        ticket.is_open = True
+        run.schedule()
+
+    def _run(self, topic: str, stream: int) -> Run:
+        """The run for a ticket that comes now; what was gathered for it goes before that."""
         run = self._runs.get((topic, stream))
         if run is None:
             # A number of 64 bits that nobody else has, and not 0.
             lane = Lane(topic, stream, randbits(64) or 1)
-            run = self._runs[topic, stream] = Run(lane, self._pool, self._on_settled)
-        self._watch(ticket.deadline)
+            run = Run(lane, self._pool, self._on_settled, self._end_gathering)
+            self._runs[topic, stream] = run
+        self._end_gathering(run)
+        return run
+
+    def _end_gathering(self, run: Run) -> None:
+        ticket, run.gathering = run.gathering, None
+        if ticket is not None:
+            ticket.is_open = False
+            self._take_in(run, ticket)
+
+    def _take_in(self, run: Run, ticket: Ticket) -> None:
         if self._door or (self._bytes and self._bytes + ticket.size > self._bytes_max):
             self._door.append((run, ticket))
         else:
@@ -156,6 +181,7 @@ class Shipper:
     def _tickets(self) -> Iterator[tuple[Run, Ticket, bool]]:
         """All that is not settled, and whether it may have had an effect."""
         for run in self._runs.values():
+            self._end_gathering(run)
             yield from ((run, ticket, maybe) for ticket, maybe in run.lane.tickets())
         yield from ((run, ticket, False) for run, ticket in self._door if not ticket.settled)
 

@@ -235,7 +235,7 @@ class AsyncRemoteTopic(AsyncWriting, AsyncBlobCalls):
         """The newest record of a key; None if there is none or it was deleted."""
         _check_key(key, storage_id)
         session = self._session
-        stream = stream_of_key(self.known().manifest, key)
+        stream = stream_of_key(self.known.manifest, key)
         request = Get(self.name, key, storage_id)
         reply = await session.pool.ask_leader(request, self.name, stream, seconds=session.timeout)
         records = records_in(slices_of(reply))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Unpack
+from typing import Final, Unpack
 
 from tidelog.client.appender import AsyncRemoteAppender
-from tidelog.client.known_topics import KnownTopic
 from tidelog.client.orders import OneEntry, Order, Orders, checked_size
 from tidelog.client.run import attachments_of
 from tidelog.client.session import Session
@@ -33,15 +32,13 @@ class AsyncWriting:
         self._session = session
         self._name = described.name
         session.learn(described)
-        self._orders = Orders(self.known)
-
-    def known(self) -> KnownTopic:
+        self.known: Final = session.pool.topics[described.name]
         """What is known of the topic; for any thread."""
-        return self._session.pool.topics[self._name]
+        self._orders = Orders(self.known)
 
     @property
     def _described(self) -> TopicDescription:
-        return self.known().described
+        return self.known.described
 
     @property
     def name(self) -> str:

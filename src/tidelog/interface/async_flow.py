@@ -19,9 +19,15 @@ class AsyncFlow:
 
     async def enter(self, size: int) -> None:
         """Wait for room, and take it."""
-        while self._bytes and self._bytes + size > self._bytes_max:
+        while not self.try_enter(size):
             await self._change()
+
+    def try_enter(self, size: int) -> bool:
+        """Take room, if there is enough."""
+        if self._bytes and self._bytes + size > self._bytes_max:
+            return False
         self._bytes += size
+        return True
 
     def leave(self, size: int, error: BaseException | None) -> None:
         """An append is through, or failed."""

@@ -41,6 +41,23 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     def glsn_end(self) -> int:
         return self.glsn + self.count
 
+    def part(self, offset: int, count: int) -> Receipt:
+        """The receipt for ``count`` of the entries, from the one at ``offset`` on."""
+        glsn = self.glsn + offset if self.glsn else 0
+        return Receipt(self.topic, self.stream, glsn, self.llsn + offset, count, self.ack)
+
+    def each(self) -> Iterator[Receipt]:
+        """A receipt for every one of the entries."""
+        return map(
+            Receipt,
+            repeat(self.topic),
+            repeat(self.stream),
+            range(self.glsn, self.glsn_end) if self.glsn else repeat(0),
+            range(self.llsn, self.llsn + self.count),
+            repeat(1),
+            repeat(self.ack),
+        )
+
 
 class Record(msgspec.Struct, frozen=True, gc=False):
     """One entry at its place in the total order."""

@@ -1,0 +1,73 @@
+"""Entries of an appender that go to a log stream together.
+
+G1  an entry joins what came right before it, so the order of the calls is kept
+G2  whoever cancels a future changes nothing for the others, and gives no room back before its time
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from tidelog.client.lanes import SHIPMENT_BYTES, Loose
+from tidelog.client.orders import OneEntry
+from tidelog.client.session import Session
+from tidelog.interface.records import Receipt
+
+F = TypeVar("F")
+
+
+class Room(Protocol):
+    """Where entries have taken room."""
+
+    def leave(self, size: int, error: BaseException | None) -> None: ...
+
+
+class Pending(msgspec.Struct, Generic[F], eq=False, gc=False):
+    """Futures for the receipts of entries that go together, and the room that these take."""
+
+    room: Room
+    futures: list[F]
+    size: int
+
+    def done(self) -> bool:
+        return False  # Even if nobody waits for them any more, their room has to be given back.
+
+    def set_result(self, result: Receipt, /) -> None:
+        self.tell(result)
+        self.room.leave(self.size, None)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self.tell_failure(exception)
+        self.room.leave(self.size, exception)
+
+    def tell(self, receipt: Receipt) -> None:
+        """Give every future its own part of the receipt (G2)."""
+        raise NotImplementedError
+
+    def tell_failure(self, error: BaseException) -> None:
+        raise NotImplementedError
+
+
+class Gathering(NamedTuple, Generic[F]):
+    """A ticket that grows, and who waits for it."""
+
+    ticket: Loose
+    pending: Pending[F]
+
+    @classmethod
+    def begin(cls, session: Session, order: OneEntry, pending: Pending[F]) -> Gathering[F]:
+        # The time that its caller was held back before this does not count.
+        return cls(session.loose(order, pending, None), pending)
+
+    def add(self, order: OneEntry, future: F) -> bool:
+        """Let an entry join, if it may; the caller knows that nothing came in between (G1)."""
+        ticket, pending = self
+        if ticket.size >= SHIPMENT_BYTES or ticket.version is not None or order.version is not None:
+            return False
+        ticket.contents.append(order.content)
+        ticket.size += order.size
+        pending.futures.append(future)
+        pending.size += order.size
+        return True
