@@ -96,12 +96,9 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def append_all(log: AsyncRemoteLog, count: int) -> list[int]:
     """Append numbers without waiting for each; returns their GLSNs."""
-    async with log.appender() as appender:
-        futures = []
-        for number in range(count):
-            futures.append(await appender.append(b"%d" % number))
-            await asyncio.sleep(0)  # A shipment for each, so that many are under way.
-    return [(await future).glsn for future in futures]
+    # Batches, so that many are under way: loose entries would wait for company.
+    tasks = [asyncio.create_task(log.append_batch([b"%d" % number])) for number in range(count)]
+    return [(await task).glsn for task in tasks]
 
 
 # -- what passes ----------------------------------------------------------------------------------
@@ -272,12 +269,8 @@ def test_what_follows_an_append_that_was_given_up_is_not_out_of_order(took: bool
 def test_an_append_refused_for_good_does_not_hold_back_what_follows() -> None:
     async def work(cluster: FakeCluster, log: AsyncRemoteLog) -> None:
         cluster.nodes[0].script.extend([Hold(), Refuse(StaleWrite("too old"))])
-        tasks = []
-        for number in range(5):
-            tasks.append(asyncio.create_task(log.append(b"%d" % number)))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+        batches = (log.append_batch([b"%d" % number]) for number in range(5))
+        outcomes = await asyncio.gather(*batches, return_exceptions=True)
         assert [type(outcome).__name__ for outcome in outcomes].count("StaleWrite") == 1
         assert cluster.values(1) == [
             b"%d" % number

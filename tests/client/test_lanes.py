@@ -15,7 +15,16 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tidelog.client.lanes import SHIPMENT_BYTES, Lane, Loose, Shipment, Ticket, Whole, fail
+from tidelog.client.lanes import (
+    COMPANY_BYTES,
+    SHIPMENT_BYTES,
+    Lane,
+    Loose,
+    Shipment,
+    Ticket,
+    Whole,
+    fail,
+)
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.errors import Busy, DeadlineExceeded, LogError, ProducerConflict, StaleWrite
 from tidelog.formats.batch import decode_batch, encode_values, seal_batch
@@ -97,6 +106,70 @@ def test_what_queues_up_while_the_window_is_full_goes_in_one_batch() -> None:
     assert lane.idle
 
 
+def under_way() -> Lane:
+    """A lane with one loose entry under way."""
+    lane = Lane("t", STREAM, 7)
+    lane.offer(loose(b"a"))
+    assert lane.next_shipment(1) is not None
+    return lane
+
+
+def test_few_entries_wait_for_the_answer_to_those_before_them_and_go_together() -> None:
+    lane = under_way()
+    lane.offer(loose(b"b"))
+    assert lane.next_shipment(1) is None
+    lane.offer(loose(b"c"))
+    assert lane.next_shipment(1) is None
+    lane.answered(1, [Receipt("t", STREAM, 10, 5)])
+    following = lane.next_shipment(1)
+    assert following is not None
+    assert values_in(following) == [b"b", b"c"]
+
+
+def test_many_entries_wait_for_no_answer() -> None:
+    lane = under_way()
+    lane.offer(loose(bytes(COMPANY_BYTES - 1)))
+    assert lane.next_shipment(1) is None
+    lane.offer(loose(b"b"))
+    assert lane.next_shipment(1) is not None
+
+
+def test_an_entry_that_gets_no_company_waits_for_no_answer() -> None:
+    lane = under_way()
+    lane.offer(versioned(b"b", 4))
+    assert lane.next_shipment(1) is not None
+
+
+def test_entries_wait_for_nobody_that_waits_for_less() -> None:
+    lane = under_way()
+    lane.offer(Loose(Outcome[Receipt](), 1, 1.0, [b"b"], None, Ack.STORED))
+    assert lane.next_shipment(1) is not None
+
+
+def test_entries_that_wait_for_company_hold_up_no_batch() -> None:
+    lane = under_way()
+    lane.offer(loose(b"b"))
+    assert lane.next_shipment(1) is None
+    lane.offer(whole([b"c"]))
+    shipments = [lane.next_shipment(1), lane.next_shipment(1)]
+    assert [values_in(one) for one in shipments if one is not None] == [[b"b"], [b"c"]]
+    lane.answered(1, [Receipt("t", STREAM, 10, 5)])
+    lane.answered(2, [Receipt("t", STREAM, 11, 6)])
+    lane.offer(loose(b"d"))
+    assert lane.next_shipment(1) is not None, "nor does a batch hold them up"
+
+
+def test_entries_wait_for_no_answer_that_nobody_waits_for() -> None:
+    lane = Lane("t", STREAM, 7)
+    first = loose(b"a")
+    lane.offer(first)
+    assert lane.next_shipment(1) is not None
+    lane.offer(loose(b"b"))
+    assert lane.next_shipment(1) is None
+    fail(first, DeadlineExceeded("too late"))
+    assert lane.next_shipment(1) is not None
+
+
 def test_a_batch_of_loose_entries_is_bounded_in_bytes() -> None:
     lane = Lane("t", STREAM, 7)
     for _ in range(5):
@@ -109,7 +182,7 @@ def test_a_batch_of_loose_entries_is_bounded_in_bytes() -> None:
 
 def test_explicit_versions_share_a_batch_with_nobody() -> None:
     """One that is too old is refused; the others must not be refused with it."""
-    lane = Lane("t", STREAM, 7)
+    lane = Lane("t", STREAM, 7, company_bytes=0)
     for ticket in (loose(b"a"), versioned(b"b", 1), versioned(b"c", 2), loose(b"d")):
         lane.offer(ticket)
     found = []
@@ -136,7 +209,7 @@ def test_keys_and_plain_values_share_a_batch_and_get_the_time_of_sending() -> No
 
 
 def test_after_a_loss_everything_is_sent_again_in_order_under_the_same_numbers() -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lane("t", STREAM, 7, company_bytes=0)
     for value in (b"a", b"b", b"c"):
         lane.offer(loose(value))
         assert lane.next_shipment(1) is not None
@@ -188,7 +261,7 @@ def test_a_duplicate_whose_place_was_compacted_away_has_no_glsn() -> None:
 
 
 def three_under_way() -> tuple[Lane, list[Shipment]]:
-    lane = Lane("t", STREAM, 7)
+    lane = Lane("t", STREAM, 7, company_bytes=0)
     sent = []
     for value in (b"a", b"b", b"c"):
         lane.offer(loose(value))
@@ -241,7 +314,7 @@ def test_appends_to_several_streams_name_nobody() -> None:
 
 def test_what_was_forgotten_in_between_counts_for_the_window() -> None:
     """The log may have it: with one more, it would not know the first one any longer."""
-    lane = Lane("t", STREAM, 7, window=3)
+    lane = Lane("t", STREAM, 7, window=3, company_bytes=0)
     tickets = [loose(b"%d" % number) for number in range(4)]
     for ticket in tickets[:3]:
         lane.offer(ticket)
@@ -268,7 +341,7 @@ def test_a_full_window_that_nobody_waits_for_holds_nobody_back() -> None:
 
 
 def test_what_waits_for_less_shares_no_batch_with_what_waits_for_more() -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lane("t", STREAM, 7, company_bytes=0)
     levels = (Ack.ORDERED, Ack.STORED, Ack.STORED, Ack.ORDERED)
     for ack in levels:
         lane.offer(Loose(Outcome[Receipt](), 1, 1.0, [b"a"], None, ack))
@@ -377,9 +450,11 @@ class Pending:
 class LaneMachine(RuleBasedStateMachine):
     """One lane and two replicas, of which one leads; what both have is committed."""
 
+    COMPANY_BYTES = 0
+
     def __init__(self) -> None:
         super().__init__()
-        self.lane = Lane("t", STREAM, PRODUCER, window=WINDOW)
+        self.lane = Lane("t", STREAM, PRODUCER, window=WINDOW, company_bytes=self.COMPANY_BYTES)
         self.leader, self.other = Replica(), Replica()
         self.committed = 0
         self.wire: list[Sent] = []
@@ -542,4 +617,11 @@ class LaneMachine(RuleBasedStateMachine):
         self.what_certainly_had_no_effect_is_nowhere()
 
 
+class WaitingLaneMachine(LaneMachine):
+    """The same, but few entries wait for company."""
+
+    COMPANY_BYTES = COMPANY_BYTES
+
+
 TestLaneMachine = LaneMachine.TestCase
+TestWaitingLaneMachine = WaitingLaneMachine.TestCase

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -91,6 +92,7 @@ class AsyncRemoteAppender:
             await self._flow.settle()
 
 
+@dataclass(slots=True, eq=False)
 class _Pending(Pending[asyncio.Future[Receipt]]):
     def tell(self, receipt: Receipt) -> None:
         for future, own in zip(self.futures, receipt.each(), strict=True):

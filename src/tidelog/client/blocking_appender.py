@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from types import TracebackType
@@ -126,6 +127,7 @@ class RemoteAppender:
             self._flow.settle()
 
 
+@dataclass(slots=True, eq=False)
 class _Pending(Pending[Future[Receipt]]):
     def tell(self, receipt: Receipt) -> None:
         for future, own in zip(self.futures, receipt.each(), strict=True):

@@ -6,9 +6,8 @@ G2  whoever cancels a future changes nothing for the others, and gives no room b
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
-
-import msgspec
 
 from tidelog.client.lanes import SHIPMENT_BYTES, Loose
 from tidelog.client.orders import OneEntry
@@ -24,7 +23,8 @@ class Room(Protocol):
     def leave(self, size: int, error: BaseException | None) -> None: ...
 
 
-class Pending(msgspec.Struct, Generic[F], eq=False, gc=False):
+@dataclass(slots=True, eq=False)
+class Pending(Generic[F]):
     """Futures for the receipts of entries that go together, and the room that these take."""
 
     room: Room

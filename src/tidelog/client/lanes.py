@@ -1,8 +1,9 @@
 """A lane: the appends of one client to one log stream, numbered so that a retry is harmless.
 
-A lane is one producer of the log.  Appends queue up while earlier ones are under way; the next
-shipment is what is queued then, so there is no timer and a lone append is never held back.  No
-I/O and no clock: whoever owns a lane sends what ``next_shipment`` gives and tells it of answers.
+A lane is one producer of the log.  Loose entries queue up while earlier ones are under way; the
+next shipment is what is queued then, so there is no timer and a lone append is never held back.
+Few and large requests take less of the nodes' time, and so of everybody's, than many small ones.
+No I/O and no clock: whoever owns a lane sends what ``next_shipment`` gives and tells it of answers.
 
   N1  sequences ascend, and a shipment keeps its own through all of its tries
   N2  from the first shipment under way on, at most ``PRODUCER_WINDOW`` sequences were given out:
@@ -22,9 +23,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Final, Protocol, TypeAlias, TypeVar
-
-import msgspec
 
 from tidelog.errors import Busy, ConnectionLost, LogError, ProducerConflict
 from tidelog.formats.batch import BatchBody, encode_entries, encode_values
@@ -32,13 +32,15 @@ from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.appends import Part
 from tidelog.interface.records import Ack, Receipt
 from tidelog.invariants import check
-from tidelog.limits import MIB, PRODUCER_WINDOW
+from tidelog.limits import KIB, MIB, PRODUCER_WINDOW
 
 SHIPMENT_BYTES: Final = MIB
 """About what single appends are gathered up to."""
 SHIPMENT_ENTRIES: Final = 16 * 1024
 ENTRY_OVERHEAD: Final = 64
 """What an entry weighs besides its key and value."""
+COMPANY_BYTES: Final = 64 * KIB
+"""So much of loose entries waits for no answer: it is a large request anyway."""
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
@@ -53,7 +55,8 @@ class Waiter(Protocol[T_contra]):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
-class Loose(msgspec.Struct, eq=False, gc=False):
+@dataclass(slots=True, eq=False)
+class Loose:
     """Entries of one caller, which may share a batch with those of others."""
 
     waiter: Waiter[Receipt]
@@ -68,10 +71,10 @@ class Loose(msgspec.Struct, eq=False, gc=False):
     It may be too old for the log; that must not refuse a neighbour's entry.
     """
     ack: Ack = Ack.ORDERED
-    settled: bool = False
-    inside: bool = False
+    settled: bool = field(default=False, init=False)
+    inside: bool = field(default=False, init=False)
     """Whether its owner counts its bytes."""
-    is_open: bool = False
+    is_open: bool = field(default=False, init=False)
     """Whether its caller may add to it."""
 
 
@@ -123,13 +126,20 @@ class Lane:
     """``stream`` is where single entries go; -1 for a lane of appends to several log streams."""
 
     def __init__(
-        self, topic: str, stream: int, producer: int, *, window: int = PRODUCER_WINDOW
+        self,
+        topic: str,
+        stream: int,
+        producer: int,
+        *,
+        window: int = PRODUCER_WINDOW,
+        company_bytes: int = COMPANY_BYTES,
     ) -> None:
         check(producer > 0, "N1: a lane is a producer")
         self.topic: Final = topic
         self.stream: Final = stream
         self.producer: Final = producer
         self._window = window
+        self._company_bytes = company_bytes
         self._sequence = 0
         self._queue: deque[Ticket] = deque()
         self._under_way: dict[int, Shipment] = {}
@@ -160,9 +170,24 @@ class Lane:
         if isinstance(first, Whole):
             self._queue.popleft()
             return self._send(self._add(first.parts, first, first.deadline, first.ack))
+        if self._awaits_company(first):
+            return None
         tickets = self._gather(first)
         part = Part(self.stream, _encode(tickets, now_us), first.version)
         return self._send(self._add((part,), tickets, max(t.deadline for t in tickets), first.ack))
+
+    def _awaits_company(self, first: Loose) -> bool:
+        """Whether loose entries stay until those before them were answered, to go together."""
+        if first.version is not None or isinstance(self._queue[-1], Whole):
+            return False  # They get no company, or hold up somebody else.
+        few = islice(self._queue, self._company_bytes // ENTRY_OVERHEAD)
+        if sum(ticket.size for ticket in few) >= self._company_bytes:
+            return False
+        return any(
+            shipment.ack is first.ack and not isinstance(shipment.tickets, Whole)
+            for shipment in self._under_way.values()
+            if shipment.alive
+        )
 
     def _drop_unwanted(self) -> None:
         """Forget shipments that nobody waits for: the log may have them or not."""

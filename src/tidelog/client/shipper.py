@@ -164,6 +164,8 @@ class Shipper:
             if ticket.deadline <= now:
                 self._fail(ticket, self._too_late(run, maybe))
         self._release(0)
+        for run in self._runs.values():
+            run.schedule()  # Others may have waited for what nobody waits for any more.
         self._drained.set()
         deadlines = [ticket.deadline for _, ticket, _ in self._tickets()]
         if deadlines:

@@ -21,18 +21,20 @@ class Flow:
         self._bytes_max = checked_bytes(bytes_max)
         self._bytes = 0
         self._blocked = 0
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._failure: BaseException | None = None
 
     def enter(self, size: int) -> None:
         """Wait for room, and take it."""
-        with self._changed:
-            self._wait_until(max(self._bytes_max - size, 0))
+        with self._lock:
+            if self._bytes + size > self._bytes_max:
+                self._wait_until(max(self._bytes_max - size, 0))
             self._bytes += size
 
     def leave(self, size: int, error: BaseException | None) -> None:
         """An append is through, or failed."""
-        with self._changed:
+        with self._lock:
             self._bytes -= size
             self._failure = self._failure or error
             if self._blocked:
@@ -40,7 +42,7 @@ class Flow:
 
     def flush(self) -> None:
         """Wait until nothing is under way; raises the first failure since the last time."""
-        with self._changed:
+        with self._lock:
             self._wait_until(0)
             failure, self._failure = self._failure, None
         if failure is not None:
@@ -48,7 +50,7 @@ class Flow:
 
     def settle(self) -> None:
         """Wait until nothing is under way, whatever became of it."""
-        with self._changed:
+        with self._lock:
             self._wait_until(0)
 
     def _wait_until(self, bytes_left: int) -> None:
