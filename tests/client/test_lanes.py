@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tidelog.client.lanes import (
     COMPANY_BYTES,
     SHIPMENT_BYTES,
+    SHIPMENT_ENTRIES,
     Lane,
     Loose,
     Shipment,
@@ -178,6 +179,34 @@ def test_a_batch_of_loose_entries_is_bounded_in_bytes() -> None:
     while (shipment := lane.next_shipment(1)) is not None:
         sizes.append(len(values_in(shipment)))
     assert sizes == [2, 2, 1]
+
+
+def test_a_batch_of_loose_entries_is_bounded_in_entries() -> None:
+    lane = Lane("t", STREAM, 7, company_bytes=0)
+    for _ in range(5):
+        lane.offer(loose(*[b"a"] * (SHIPMENT_ENTRIES // 2)))
+    sizes = []
+    while (shipment := lane.next_shipment(1)) is not None:
+        sizes.append(len(values_in(shipment)))
+    assert sizes == [SHIPMENT_ENTRIES, SHIPMENT_ENTRIES, SHIPMENT_ENTRIES // 2]
+
+
+def test_every_ticket_of_a_batch_gets_its_part_of_the_receipt() -> None:
+    lane = Lane("t", STREAM, 7)
+    tickets = [loose(b"a", b"b"), loose(b"c"), loose(b"d", b"e", b"f"), loose(b"g")]
+    for ticket in tickets:
+        lane.offer(ticket)
+    shipment = lane.next_shipment(1)
+    assert shipment is not None
+    assert values_in(shipment) == [b"a", b"b", b"c", b"d", b"e", b"f", b"g"]
+    fail(tickets[1], DeadlineExceeded("too late"))
+    assert lane.answered(1, [Receipt("t", STREAM, 20, 6, 7)]) == 6
+    assert [outcome_of(ticket).result for ticket in tickets] == [
+        Receipt("t", STREAM, 20, 6, 2),
+        None,
+        Receipt("t", STREAM, 23, 9, 3),
+        Receipt("t", STREAM, 26, 12),
+    ]
 
 
 def test_explicit_versions_share_a_batch_with_nobody() -> None:
@@ -474,10 +503,10 @@ class LaneMachine(RuleBasedStateMachine):
         for value in values:
             self.tickets[value] = ticket
 
-    @rule()
-    def offer_loose(self) -> None:
-        value = self._value()
-        self._offer(loose(value), [value])
+    @rule(size=st.integers(1, 3))
+    def offer_loose(self, size: int) -> None:
+        values = [self._value() for _ in range(size)]
+        self._offer(loose(*values), values)
 
     @rule(size=st.integers(1, 3))
     def offer_whole(self, size: int) -> None:
@@ -591,10 +620,9 @@ class LaneMachine(RuleBasedStateMachine):
     def receipts_and_refusals_are_true(self) -> None:
         for value, ticket in self.tickets.items():
             outcome = outcome_of(ticket)
-            if isinstance(outcome.result, Receipt):
-                assert self.leader.values[outcome.result.glsn - 1] == value
-            elif outcome.result is not None:
-                [receipt] = outcome.result
+            if outcome.result is not None:
+                told = outcome.result
+                [receipt] = (told,) if isinstance(told, Receipt) else told
                 assert value in self.leader.values[receipt.glsn - 1 : receipt.glsn_end - 1]
             elif value not in self.given_up and outcome.error is not None:
                 assert isinstance(outcome.error, LogError)

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from tidelog.errors import Busy, ConnectionLost, LogError, ProducerConflict
@@ -327,7 +327,7 @@ def _settle(ticket: Ticket, tell: Callable[[], None]) -> int:
 
 
 def _encode(tickets: Sequence[Loose], now_us: int) -> BatchBody:
-    contents = [content for ticket in tickets for content in ticket.contents]
+    contents = list(chain.from_iterable([ticket.contents for ticket in tickets]))
     values = [content for content in contents if type(content) is bytes]
     if len(values) == len(contents):
         return encode_values(values, timestamp_us=now_us)
