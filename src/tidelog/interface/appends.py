@@ -115,7 +115,8 @@ class Appends:
         pairs = list(items)
         if not pairs:
             raise BadEntry("the batch has no entries: put at least one")
-        keys, values = zip(*pairs, strict=True)
+        # No zip(*pairs): that makes an iterator for each pair, and wakes the garbage collector.
+        keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         now = _now_us()
         parts = []
         for stream, positions in split_by_stream(topic, keys).items():
