@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 
+import numpy as np
 import pytest
+from pyroaring import BitMap64
 
 from tests.storage.streams import Streams, delete, put, puts, value, values
 from tidelog.errors import DiskFull
+from tidelog.formats.batch import Batch
 from tidelog.formats.entry import Entry, Kind
+from tidelog.formats.key_index import RowColumns
 from tidelog.invariants import InvariantViolation
 from tidelog.storage.segment_writer import flush_memtable
 from tidelog.storage.segments import segment_name
@@ -32,6 +36,47 @@ def test_live_entries_below_the_snapshot_and_all_above_it_are_written() -> None:
     story.assert_live()
     story.reopen()
     story.assert_live()
+
+
+def test_keys_that_a_snapshot_hashed_are_not_hashed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Streams.new()
+    story.write([*puts(range(6)), value("first")])
+    story.write([*puts(range(4), "w"), delete("k5"), value("kept")])
+    story.snapshot()
+    story.trim(6)
+    monkeypatch.setattr(RowColumns, "add", _hashed_again)
+    story.flush()
+    monkeypatch.undo()
+    assert llsns_in(story) == [7, 8, 9, 10, 11, 12, 13]
+    with story.node.opened.lease(story.segments()[0].path) as reader:
+        assert reader.verify(story.store().place.hash_seed).entries == 7
+    story.assert_live()
+    story.reopen()
+    story.assert_live()
+
+
+def _hashed_again(gathered: RowColumns, batch: Batch) -> None:
+    raise AssertionError("the keys of this batch were known")
+
+
+def test_a_memtable_that_grew_since_the_snapshot_has_all_its_keys_in_the_segment() -> None:
+    story = Streams.new()
+    story.write(puts(range(6)))
+    story.snapshot()
+    story.write(values(2))
+    story.write(puts(range(6, 9)))
+    story.flush()
+    with story.node.opened.lease(story.segments()[0].path) as reader:
+        assert reader.verify(story.store().place.hash_seed).entries == 11
+    story.assert_live()
+
+
+@pytest.mark.parametrize("index", [0, 3, 6, 9])
+def test_many_llsns_are_kept_as_single_ones_are(index: int) -> None:
+    snapshot = SnapshotState(1, index, BitMap64(llsn for llsn in (1, 2, 3, 6, 7) if llsn <= index))
+    for llsns in ([], [4], [1, 2, 3], [7, 1, 4], [9, 8, 7, 6, 5, 4], [1 << 60, 2], [1 << 60]):
+        kept = snapshot.keeps_all(np.array(llsns, dtype=np.uint64))
+        assert kept.tolist() == list(map(snapshot.keeps, llsns))
 
 
 def test_of_two_memtables_only_the_older_one_holds_something_live() -> None:

@@ -31,13 +31,13 @@ from tidelog.core.compaction.live import (
 from tidelog.formats.batch import Batch, decode_batch
 from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
-from tidelog.formats.key_index import gather_rows
-from tidelog.formats.key_rows import KeyRows, concat_rows, sort_rows
+from tidelog.formats.key_index import build_rows
+from tidelog.formats.key_rows import KeyRows, concat_rows, no_rows
 from tidelog.formats.live_index import bitmap_of
 from tidelog.formats.segment import SpecialEntry
 from tidelog.invariants import check
 from tidelog.limits import LIVENESS_ROWS_MAX
-from tidelog.storage.memtable import Memtable
+from tidelog.storage.memtable import Memtable, TableContent
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.segments import Segment
 
@@ -48,9 +48,10 @@ _HASH_END = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class MemorySource:
-    """The key rows of what is not in segments yet, sorted, and the LLSNs it holds."""
+    """The key rows of what is not in segments yet, and the LLSNs it holds."""
 
-    rows: KeyRows
+    rows: tuple[KeyRows, ...]
+    """Those of each memtable, older ones first, sorted."""
     present: BitMap64
     specials: tuple[SpecialEntry, ...]
 
@@ -61,21 +62,30 @@ class MemorySource:
         present = BitMap64()
         specials: list[SpecialEntry] = []
         for table in memtables:
+            # Views of now: the active memtable may grow while this one is looked at.
             batches = [stored.view() for stored in table.batches if stored.first_llsn <= index]
             if not batches:
                 continue
-            # Sealed anew: the active memtable may grow while this one is looked at.
-            runs = GlsnRuns(table.runs.slices(0, index + 1))
-            batches = [cut for batch in batches if (cut := _up_to(batch, index)) is not None]
-            rows, found, _ = gather_rows(batches, runs, hash_seed)
-            parts.append(rows)
-            specials.extend(found)
-            for batch in batches:
-                if batch.dense:
-                    present.add_range(batch.first_llsn, batch.end_llsn)
-                else:
-                    present.update(batch.llsns())
-        return cls(sort_rows(concat_rows(parts)), present, tuple(specials))
+            is_whole = batches[-1].end_llsn <= index + 1
+            content = table.content_of(len(batches)) if is_whole else None
+            if content is None:
+                content = _content(batches, GlsnRuns(table.runs.slices(0, index + 1)), hash_seed)
+                if is_whole:
+                    table.note_content(len(batches), content)
+            parts.append(content.rows)
+            specials.extend(content.specials)
+            present |= content.present
+        return cls(tuple(parts), present, tuple(specials))
+
+    @property
+    def keyed(self) -> int:
+        """How many rows there are."""
+        return sum(map(len, self.rows))
+
+    def between(self, begin: int, end: int) -> Iterator[KeyRows]:
+        """The rows of each memtable with hashes in ``[begin, end)``."""
+        for rows in self.rows:
+            yield rows.between(begin, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +178,7 @@ def _compute(
         outcome.dead_bytes = dict.fromkeys((segment.number for segment in each.segments), 0)
     trim = streams[0].trim_llsn_end if len(streams) == 1 else 1
     walk = _Walk(streams, opened, boundary, deletes, trim, rows_max, places, keep_deletes)
-    rows = sum(sum(s.keyed for s in each.segments) + len(each.memory.rows) for each in streams)
+    rows = sum(sum(s.keyed for s in each.segments) + each.memory.keyed for each in streams)
     for begin, end in hash_ranges(rows, rows_max):
         walk.visit(begin, end, found)
     kept = live_storage_deletes(deletes, boundary, found.shadowing, trim)
@@ -208,17 +218,16 @@ class _Outcome:
     """What the hash ranges so far came to, for one stream."""
 
     dead_bytes: dict[int, int] = field(default_factory=dict)
-    keyed: BitMap64 = field(default_factory=BitMap64)
-    live: BitMap64 = field(default_factory=BitMap64)
+    dead: BitMap64 = field(default_factory=BitMap64)
+    """Keyed entries only: most are live, and few rows make a bitmap soon."""
     silent: BitMap64 = field(default_factory=BitMap64)
     kept: BitMap64 = field(default_factory=BitMap64)
     """Live storage deletes and, below, dead ones of which nothing tells."""
     unheard: BitMap64 = field(default_factory=BitMap64)
 
     def liveness(self, present: BitMap64, specials: Sequence[SpecialEntry]) -> Liveness:
-        alive = present - self.keyed
+        alive = present - self.dead
         alive -= BitMap64([special.llsn for special in specials])
-        alive |= self.live & present
         alive |= self.kept
         return Liveness(alive, self.dead_bytes, (self.silent & present) | self.unheard)
 
@@ -281,24 +290,14 @@ class _Walk:
         del self._segments[1:]
         for number, rows in self._sources(begin, end):
             gathered = _extend(gathered, rows, number)
-            self._note_keyed(rows, found)
             if len(gathered.rows) > self.rows_max:
                 gathered = self._fold(gathered, found)
         if gathered is not None:
             outcome = self._judge(gathered)
-            for number, live in self.places.bitmaps(gathered.rows.llsn[outcome.mask]):
-                found.outcomes[number].live |= live
             for number, silent in self.places.bitmaps(gathered.rows.llsn[outcome.silent]):
                 found.outcomes[number].silent |= silent
             found.shadowing |= outcome.shadowed
-            self._count_dead(gathered, outcome.mask, found)
-
-    def _note_keyed(self, rows: KeyRows, found: _Found) -> None:
-        for number, keyed in self.places.bitmaps(rows.llsn):
-            found.outcomes[number].keyed |= keyed
-        if self.keep_deletes:
-            for number, deletes in self.places.bitmaps(rows.llsn[rows.kind == KIND_DELETE]):
-                found.outcomes[number].live |= deletes
+            self._note_dead(gathered, ~outcome.mask, found)
 
     def _sources(self, begin: int, end: int) -> Iterator[tuple[int, KeyRows]]:
         """Rows of one source after the other in the hash range.
@@ -312,9 +311,8 @@ class _Walk:
                 rows = segment_rows(segment, self.opened, begin, end, stream.index)
                 self._segments.append((number, segment.number))
                 yield len(self._segments) - 1, self.places.join_rows(rows, number)
-            rows = stream.memory.rows.between(begin, end)
-            rows = _only(rows, rows.llsn <= np.uint64(stream.index))
-            yield 0, self.places.join_rows(rows, number)
+            for rows in stream.memory.between(begin, end):
+                yield 0, self.places.join_rows(rows, number)
 
     def _judge(self, gathered: _Gathered) -> LiveRows:
         return live_rows(gathered.rows, self.boundary, self.deletes, self.trim_llsn_end)
@@ -323,20 +321,26 @@ class _Walk:
         """Leave out the rows that decide nothing; a silent delete is its own witness, and stays."""
         outcome = self._judge(gathered)
         kept = outcome.mask | outcome.witnesses
-        self._count_dead(gathered, kept, found)
+        self._note_dead(gathered, ~kept, found)
         found.shadowing |= outcome.shadowed
         return _Gathered(gathered.rows.filter(kept), gathered.sources[kept])
 
-    def _count_dead(
-        self, gathered: _Gathered, kept: np.ndarray[tuple[int], np.dtype[np.bool_]], found: _Found
+    def _note_dead(
+        self, gathered: _Gathered, dead: np.ndarray[tuple[int], np.dtype[np.bool_]], found: _Found
     ) -> None:
-        dead = ~kept
+        """Take down the rows that are dead for good, and the bytes that they take."""
+        if not bool(dead.any()):
+            return
         # Doubles add up exactly: no range has bytes for 2**53.
         sizes = np.bincount(gathered.sources[dead], weights=gathered.rows.size[dead])
         for source in np.flatnonzero(sizes).tolist():
             if source:
                 stream, segment = self._segments[source]
                 found.outcomes[stream].dead_bytes[segment] += int(sizes[source])
+        if self.keep_deletes:
+            dead = dead & (gathered.rows.kind != KIND_DELETE)
+        for number, llsns in self.places.bitmaps(gathered.rows.llsn[dead]):
+            found.outcomes[number].dead |= llsns
 
 
 def segment_rows(
@@ -361,9 +365,22 @@ def _extend(gathered: _Gathered | None, rows: KeyRows, number: int) -> _Gathered
     return _Gathered(joined, np.concatenate([gathered.sources, sources]))
 
 
-def _up_to(batch: Batch, index: int) -> Batch | None:
-    """The part of a batch up to ``index``."""
-    end = batch.position(index + 1)
+def _content(batches: Sequence[Batch], runs: GlsnRuns, hash_seed: int) -> TableContent:
+    """What batches hold of the entries that ``runs`` cover."""
+    cut = [each for batch in batches if (each := _up_to(batch, runs.llsn_end)) is not None]
+    rows, specials, _ = build_rows(cut, runs, hash_seed)
+    present = BitMap64()
+    for batch in cut:
+        if batch.dense:
+            present.add_range(batch.first_llsn, batch.end_llsn)
+        else:
+            present.update(batch.llsns())
+    return TableContent(no_rows() if rows is None else rows, tuple(specials), present)
+
+
+def _up_to(batch: Batch, end_llsn: int) -> Batch | None:
+    """The part of a batch below ``end_llsn``."""
+    end = batch.position(end_llsn)
     if end == batch.count:
         return batch
     return decode_batch(batch.select(range(end)), verify=False) if end else None
@@ -371,6 +388,7 @@ def _up_to(batch: Batch, index: int) -> Batch | None:
 
 def hash_ranges(rows: int, rows_max: int) -> list[tuple[int, int]]:
     """Equal parts of the hash space, so many that each should stay below ``rows_max`` rows."""
-    parts = rows * 2 // rows_max + 1
+    # Hashes are spread evenly: a quarter of room is plenty.
+    parts = rows * 5 // 4 // rows_max + 1
     borders = [_HASH_END * part // parts for part in range(parts + 1)]
     return list(pairwise(borders))

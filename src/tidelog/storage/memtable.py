@@ -7,6 +7,8 @@ reader that holds one never sees it change under it.
 Invariants:
   M1  Batches ascend and do not overlap; ``end_llsn`` is one past the last entry.
   M2  ``runs`` covers exactly the ordered entries; entries beyond are unordered.
+  M3  Batches and GLSNs that are there never change, so what was found in the first few batches
+      stays true of them.  A snapshot hashes and sorts keys; the flush after it need not again.
 """
 
 from __future__ import annotations
@@ -15,13 +17,17 @@ import threading
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
+from pyroaring import BitMap64
 
 from tidelog.formats.batch import Batch, decode_batch
 from tidelog.formats.batch_layout import may_concern_keys
 from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
+from tidelog.formats.key_rows import KeyRows
+from tidelog.formats.segment import SpecialEntry
 from tidelog.invariants import check
 
 
@@ -44,6 +50,14 @@ class StoredBatch(msgspec.Struct, frozen=True, gc=False):
     def view(self) -> Batch:
         """The batch to read from; its checksum was verified or made by us."""
         return decode_batch(self.data, verify=False)
+
+
+class TableContent(NamedTuple):
+    """The key rows of ordered batches, sorted, their special entries, and the LLSNs they hold."""
+
+    rows: KeyRows
+    specials: tuple[SpecialEntry, ...]
+    present: BitMap64
 
 
 class KeyedWrite(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +87,9 @@ class Memtable:
     """How many batches are indexed by key: that is done when it is first asked for."""
     _indexing: threading.Lock = field(default_factory=threading.Lock)
 
+    _content: tuple[int, TableContent] | None = None
+    """What was found in so many batches."""
+
     @property
     def first_llsn(self) -> int:
         return self.batches[0].first_llsn
@@ -80,6 +97,15 @@ class Memtable:
     @property
     def end_llsn(self) -> int:
         return self.batches[-1].end_llsn
+
+    def note_content(self, batches: int, content: TableContent) -> None:
+        """Keep what the first ``batches`` hold, all of them ordered, for who looks next."""
+        self._content = batches, content
+
+    def content_of(self, batches: int) -> TableContent | None:
+        """What is known of exactly so many batches (M3)."""
+        known = self._content
+        return known[1] if known is not None and known[0] == batches else None
 
     def add(self, batch: StoredBatch) -> None:
         if self.batches:

@@ -116,7 +116,7 @@ def check_plan(
     """What is live of a stream if the plan's claims are true; raises if one of them is not."""
     present, specials = present_entries(stream, opened)
     check = _Check(stream, opened, plan, present, specials)
-    rows = sum(segment.keyed for segment in stream.segments) + len(stream.memory.rows)
+    rows = sum(segment.keyed for segment in stream.segments) + stream.memory.keyed
     for begin, end in hash_ranges(rows, rows_max):
         check.visit(begin, end)
     return check.outcome()
@@ -226,7 +226,8 @@ class _Check:
             if segment.keyed:
                 index = self.stream.index
                 yield segment.number, segment_rows(segment, self.opened, begin, end, index)
-        yield 0, self.stream.memory.rows.between(begin, end)
+        for rows in self.stream.memory.between(begin, end):
+            yield 0, rows
 
     def outcome(self) -> CheckedPlan:
         """All hash ranges were visited."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tidelog.errors import CorruptData
 from tidelog.formats.batch import Batch
 from tidelog.formats.glsn_runs import GlsnRuns
+from tidelog.formats.key_rows import KeyRows
 from tidelog.formats.segment import SegmentFooter
 from tidelog.invariants import check
 from tidelog.storage.atomic_file import TEMPORARY_SUFFIX
@@ -47,15 +50,20 @@ def write_segment(
     number: int,
     kept: Iterable[tuple[Batch, Sequence[int]]],
     runs: GlsnRuns,
+    rows: KeyRows | None = None,
 ) -> SegmentFooter | None:
-    """Write and sync a segment file at ``path``; None, and no file, when nothing is kept."""
+    """Write and sync a segment file at ``path``; None, and no file, when nothing is kept.
+
+    ``rows`` are those of what is kept, sorted, if they are known.
+    """
     content = SegmentContent(
         number=number,
         stream=place.stream,
         log_id=place.log_id,
         batches=rebatch(kept),
         runs=runs,
-        hash_seed=place.hash_seed,
+        rows=rows,
+        hash_seed=place.hash_seed if rows is None else None,
     )
     return write_segment_file(vfs, path, content)
 
@@ -79,7 +87,8 @@ def flush_memtable(
         vfs.unlink(temporary)
     batches = (stored.view() for stored in table.batches)
     kept = kept_batches(batches, snapshot, trim_llsn_end, table.end_llsn)
-    footer = write_segment(vfs, place, temporary, number, kept, table.runs)
+    rows = _known_rows(table, snapshot, trim_llsn_end)
+    footer = write_segment(vfs, place, temporary, number, kept, table.runs, rows)
     if footer is None:
         return None
     vfs.rename(temporary, final)
@@ -88,3 +97,14 @@ def flush_memtable(
     if found is None:
         raise CorruptData(f"{final} vanished right after it was written")
     return Segment.of(place.directory, footer, found.size)
+
+
+def _known_rows(table: Memtable, snapshot: SnapshotState, trim_llsn_end: int) -> KeyRows | None:
+    """The rows of what is kept of a memtable, if a snapshot has looked at all of it."""
+    content = table.content_of(len(table.batches))
+    if content is None:
+        return None
+    rows = content.rows
+    kept = snapshot.keeps_all(rows.llsn)
+    kept &= rows.llsn >= np.uint64(trim_llsn_end)
+    return rows if bool(kept.all()) else rows.filter(kept)

@@ -21,11 +21,14 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
 from pyroaring import BitMap64
 
 from tidelog.core.compaction.horizon import NOTHING_DROPPED, DeleteHorizon
 from tidelog.errors import CorruptData
 from tidelog.formats.batch import Batch
+from tidelog.formats.key_rows import U64
 from tidelog.formats.live_index import LiveIndex, decode_live_index, encode_live_index
 from tidelog.formats.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from tidelog.invariants import check
@@ -56,6 +59,17 @@ class SnapshotState:
 
     def keeps(self, llsn: int) -> bool:
         return llsn > self.index or llsn in self.live
+
+    def keeps_all(self, llsns: U64) -> NDArray[np.bool_]:
+        """The same for each of many LLSNs, in any order."""
+        kept: NDArray[np.bool_] = llsns > np.uint64(self.index)
+        if not bool(kept.all()):
+            first, end = int(llsns.min()), min(int(llsns.max()), self.index) + 1
+            alive = self.live & BitMap64(range(first, end))
+            if len(alive) == end - first:
+                return np.ones(len(llsns), dtype=np.bool_)
+            kept |= np.isin(llsns, np.frombuffer(alive.to_array(), dtype=np.uint64))
+        return kept
 
     def live_count(self, begin: int, end: int) -> int:
         """How many of the LLSNs in ``[begin, end)`` may still be needed, if all were present."""
