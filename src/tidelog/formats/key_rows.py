@@ -154,6 +154,10 @@ def is_sorted(rows: KeyRows) -> bool:
         return False
     ties = np.flatnonzero(rows.hash_hi[:-1] == rows.hash_hi[1:])
     for column in (rows.hash_lo, rows.version_hi, rows.version_lo, rows.llsn):
+        if not len(ties):
+            break
+        if column.strides == (0,):
+            continue
         before, after = column[ties], column[ties + 1]
         if bool(np.any(before > after)):
             return False

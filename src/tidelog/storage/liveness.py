@@ -32,7 +32,7 @@ from tidelog.formats.batch import Batch, decode_batch
 from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.key_index import build_rows
-from tidelog.formats.key_rows import KeyRows, concat_rows, no_rows
+from tidelog.formats.key_rows import KeyRows, concat_rows, constant, no_rows
 from tidelog.formats.live_index import bitmap_of
 from tidelog.formats.segment import SpecialEntry
 from tidelog.invariants import check
@@ -286,13 +286,17 @@ class _Walk:
 
     def visit(self, begin: int, end: int, found: _Found) -> None:
         """Add the outcome for one hash range."""
-        gathered: _Gathered | None = None
+        parts: list[_Gathered] = []
+        count = 0
         del self._segments[1:]
         for number, rows in self._sources(begin, end):
-            gathered = _extend(gathered, rows, number)
-            if len(gathered.rows) > self.rows_max:
-                gathered = self._fold(gathered, found)
-        if gathered is not None:
+            parts.append(_Gathered(rows, constant(number, len(rows), np.int64)))
+            count += len(rows)
+            if count > self.rows_max:
+                parts = [self._fold(_joined(parts), found)]
+                count = len(parts[0].rows)
+        if count:
+            gathered = _joined(parts)
             outcome = self._judge(gathered)
             for number, silent in self.places.bitmaps(gathered.rows.llsn[outcome.silent]):
                 found.outcomes[number].silent |= silent
@@ -357,12 +361,11 @@ def _only(rows: KeyRows, valid: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> K
     return rows if bool(valid.all()) else rows.filter(valid)
 
 
-def _extend(gathered: _Gathered | None, rows: KeyRows, number: int) -> _Gathered:
-    sources = np.full(len(rows), number, dtype=np.int64)
-    if gathered is None:
-        return _Gathered(rows, sources)
-    joined = concat_rows([gathered.rows, rows])
-    return _Gathered(joined, np.concatenate([gathered.sources, sources]))
+def _joined(parts: Sequence[_Gathered]) -> _Gathered:
+    if len(parts) == 1:
+        return parts[0]
+    rows = concat_rows(part.rows for part in parts)
+    return _Gathered(rows, np.concatenate([part.sources for part in parts]))
 
 
 def _content(batches: Sequence[Batch], runs: GlsnRuns, hash_seed: int) -> TableContent:
