@@ -85,11 +85,17 @@ class _Hashed:
     """The bytes that are hashed, to be read as words."""
 
     def __init__(self, keys: U8, storage: U64) -> None:
-        self._table = _prefixed(keys, storage)
-        self.length: Final = self._table.shape[1]
+        self._keys = np.ascontiguousarray(keys)
+        self._storage = storage
+        self.length: Final = PREFIX_BYTES + keys.shape[1]
 
     def word(self, offset: int) -> U64:
-        return _words(self._table, offset).copy()
+        """The eight bytes at ``offset`` of each row; few of them are of both prefix and key."""
+        if offset == 0:
+            return self._storage.copy()
+        if offset >= PREFIX_BYTES:
+            return _words(self._keys, offset - PREFIX_BYTES).copy()
+        return _words(_prefixed(self._keys, self._storage), offset).copy()
 
 
 def _hash(hashed: _Hashed, seed: np.uint64) -> tuple[U64, U64]:

@@ -119,13 +119,13 @@ def encode_key_pages(
     columns += [rows.version_lo, rows.version_hi] if flags & VERSIONS else []
     columns += [distances.astype(np.uint32)] if not flags & WIDE else []
     columns += [rows.size, rows.kind]
+    views = [np.ascontiguousarray(column).data for column in columns]
+    width = sum(view.itemsize for view in views)
     for number, begin in enumerate(range(0, len(rows), KEY_PAGE_ROWS)):
-        page = slice(begin, begin + KEY_PAGE_ROWS)
-        sections = [column[page].tobytes() for column in columns]
+        sections = [view[begin : begin + KEY_PAGE_ROWS] for view in views]
         count = len(sections[-1])
         head = _PAGE_TAIL.pack(count, flags, 0, number, first_llsn)
-        tail = b"".join([head, *sections])
-        tail += bytes(-len(tail) & 7)
+        tail = b"".join([head, *sections, bytes(-count * width & 7)])
         yield PageBytes(
             _START.pack(PAGE_MAGIC, crc32c(tail)) + tail, int(rows.hash_hi[begin]), count
         )

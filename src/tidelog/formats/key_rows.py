@@ -130,7 +130,11 @@ def _pick(
 
 def sort_rows(rows: KeyRows) -> KeyRows:
     """The rows in the order of K1."""
-    result = rows[_hash_order(rows.hash_hi)]
+    order, hash_hi = _hash_order(rows.hash_hi)
+    # The column by which they were sorted is in order already.
+    result = replace(
+        replace(rows, hash_hi=constant(0, len(rows), np.uint64))[order], hash_hi=hash_hi
+    )
     if is_sorted(result):
         # The common case: versions grow with the log, and rows came in its order.
         return result
@@ -138,14 +142,17 @@ def sort_rows(rows: KeyRows) -> KeyRows:
     return rows[order]
 
 
-def _hash_order(hashes: U64) -> NDArray[np.intp]:
-    """The order of the hashes; equal ones stay in the order in which they are."""
+def _hash_order(hashes: U64) -> tuple[NDArray[np.intp], U64]:
+    """The order of the hashes, and they in it; equal ones stay in the order in which they are."""
     if len(hashes) < _RADIX_MIN:
-        return np.argsort(hashes, kind="stable")
+        order = np.argsort(hashes, kind="stable")
+        return order, hashes[order]
     # numpy sorts 16 bits by counting; then every hash is but a few places away from its own, and
     # a merge sort makes use of that.  Both passes take half of what one over all bits does.
     coarse = np.argsort((hashes >> np.uint64(48)).astype(np.uint16), kind="stable")
-    return coarse[np.argsort(hashes[coarse], kind="stable")]
+    nearly = hashes.take(coarse, mode="clip")
+    fine = np.argsort(nearly, kind="stable")
+    return coarse.take(fine, mode="clip"), nearly.take(fine, mode="clip")
 
 
 def is_sorted(rows: KeyRows) -> bool:
