@@ -21,7 +21,7 @@ from xxhash import xxh3_128_digest
 from tidelog.formats.batch import Batch, Column
 from tidelog.formats.entry import WITH_KEY
 from tidelog.formats.key_hashing import U8, hash_keys
-from tidelog.formats.key_rows import U32, U64, KeyRows, concat_rows, constant
+from tidelog.formats.key_rows import U32, U64, KeyRows, concat_rows, constant, sort_rows
 from tidelog.invariants import check
 from tidelog.limits import MIB
 
@@ -71,6 +71,16 @@ class RowColumns:
         self._take_few()
         self._take_many()
         return concat_rows([_with_versions(part, glsn_of) for part in self._parts])
+
+    def sorted_rows(self, glsn_of: _GlsnOf) -> KeyRows:
+        """The same rows in the order of K1."""
+        self._take_few()
+        self._take_many()
+        if not all(isinstance(part.implicit, slice) for part in self._parts):
+            return sort_rows(self.rows(glsn_of))
+        # GLSNs grow with LLSNs: they need not be moved about to be in order.
+        rows = sort_rows(concat_rows([part.rows for part in self._parts]))
+        return _with_versions(_Part(rows, slice(None)), glsn_of)
 
     def _take_few(self) -> None:
         if self._few.is_filled:

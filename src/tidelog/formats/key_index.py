@@ -53,7 +53,6 @@ __all__ = [
     "build_rows",
     "concat_rows",
     "encode_key_pages",
-    "gather_rows",
     "hash_key",
     "is_sorted",
     "no_rows",
@@ -310,18 +309,10 @@ def build_rows(
     batches: Iterable[Batch], runs: GlsnRuns, seed: int
 ) -> tuple[KeyRows | None, list[SpecialEntry], SegmentStats]:
     """Sorted key rows (None if there is no keyed entry), special entries and statistics."""
-    rows, special, stats = gather_rows(batches, runs, seed)
-    return sort_rows(rows) if stats.keyed else None, special, stats
-
-
-def gather_rows(
-    batches: Iterable[Batch], runs: GlsnRuns, seed: int
-) -> tuple[KeyRows, list[SpecialEntry], SegmentStats]:
-    """Key rows in the order of the batches, special entries and statistics."""
     gathered = RowColumns(seed)
     summary = SegmentSummary()
     for batch in batches:
         gathered.add(batch)
         summary.add(batch)
     special, stats = summary.finish(runs)
-    return gathered.rows(runs.glsns), special, stats
+    return gathered.sorted_rows(runs.glsns) if stats.keyed else None, special, stats

@@ -22,7 +22,6 @@ from tidelog.formats.key_index import (
     SegmentSummary,
     encode_key_pages,
     no_rows,
-    sort_rows,
 )
 from tidelog.formats.segment import (
     BlockColumns,
@@ -122,7 +121,7 @@ class _Writer:
         special, stats = self._summary.finish(runs)
         rows = content.rows
         if self._gathered is not None:
-            rows = sort_rows(self._gathered.rows(runs.glsns))
+            rows = self._gathered.sorted_rows(runs.glsns)
         rows = rows if rows is not None else no_rows()
         check(len(rows) == stats.keyed, "every keyed entry has its row")
         for page in encode_key_pages(rows, first_llsn, runs):
