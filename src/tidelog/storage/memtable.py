@@ -111,6 +111,7 @@ class Memtable:
         if self.batches:
             check(batch.first_llsn >= self.end_llsn, "M1: batches of a memtable must ascend")
         self.stream_end = 0
+        self._content = None  # It is true no more of all batches, and takes memory.
         self.batches.append(batch)
         self._starts.append(batch.first_llsn)
         self.size += batch.size
