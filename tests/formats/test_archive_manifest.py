@@ -27,7 +27,7 @@ def file_of(begin: int, end: int, *, rows: int | None = None, name: str = "") ->
         glsn_end=end,
         rows=end - begin if rows is None else rows,
         size=1000 + begin,
-        crc=0xFFFFFFFF - begin,
+        crc=~begin & 0xFFFFFFFF,
         data_bytes=5000,
         streams=(1, 4),
         first_keyed=begin,
