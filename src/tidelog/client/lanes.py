@@ -26,6 +26,8 @@ from functools import partial
 from itertools import chain, islice
 from typing import Final, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from tidelog.errors import Busy, ConnectionLost, LogError, ProducerConflict
 from tidelog.formats.batch import BatchBody, encode_entries, encode_values
 from tidelog.formats.entry import Entry, Kind
@@ -55,8 +57,7 @@ class Waiter(Protocol[T_contra]):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class Loose:
+class Loose(msgspec.Struct, eq=False, gc=False):
     """Entries of one caller, which may share a batch with those of others."""
 
     waiter: Waiter[Receipt]
@@ -71,10 +72,10 @@ class Loose:
     It may be too old for the log; that must not refuse a neighbour's entry.
     """
     ack: Ack = Ack.ORDERED
-    settled: bool = field(default=False, init=False)
-    inside: bool = field(default=False, init=False)
+    settled: bool = False
+    inside: bool = False
     """Whether its owner counts its bytes."""
-    is_open: bool = field(default=False, init=False)
+    is_open: bool = False
     """Whether its caller may add to it."""
 
 
@@ -266,9 +267,13 @@ class Lane:
             return _settle(tickets, lambda: tickets.waiter.set_result(tuple(receipts)))
         settled = offset = 0
         for ticket in tickets:
-            receipt = receipts[0].part(offset, len(ticket.contents))
-            offset += receipt.count
-            settled += _settle(ticket, partial(ticket.waiter.set_result, receipt))
+            count = len(ticket.contents)
+            if not ticket.settled:
+                ticket.settled = True
+                settled += ticket.size
+                if not ticket.waiter.done():
+                    ticket.waiter.set_result(receipts[0].part(offset, count))
+            offset += count
         return settled
 
     def refused(self, sequence: int, error: Callable[[], LogError]) -> int:
