@@ -81,7 +81,10 @@ def check_log(path: Path, ledger: Ledger) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", [ROUNDS, pytest.param(SOAK_ROUNDS, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "rounds",
+    [ROUNDS, pytest.param(SOAK_ROUNDS, marks=[pytest.mark.soak, pytest.mark.timeout(400)])],
+)
 def test_one_log_lives_through_kills_and_loses_or_doubles_nothing(
     tmp_path: Path, rounds: int
 ) -> None:
