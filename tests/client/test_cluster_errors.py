@@ -266,6 +266,20 @@ def test_what_follows_an_append_that_was_given_up_is_not_out_of_order(took: bool
     with_cluster(work)
 
 
+def test_what_waits_for_company_goes_when_what_was_under_way_is_given_up() -> None:
+    async def work(cluster: FakeCluster, log: AsyncRemoteLog) -> None:
+        cluster.nodes[0].script.append(Silence(took=False))
+        lost = asyncio.create_task(log.append(b"lost", timeout=0.05))
+        await until(lambda: len(cluster.nodes[0].appends) == 1)
+        following = asyncio.create_task(log.append(b"following"))
+        with pytest.raises(DeadlineExceeded):
+            await lost
+        assert (await following).glsn == 1
+        assert cluster.values(1) == [b"following"]
+
+    with_cluster(work)
+
+
 def test_an_append_refused_for_good_does_not_hold_back_what_follows() -> None:
     async def work(cluster: FakeCluster, log: AsyncRemoteLog) -> None:
         cluster.nodes[0].script.extend([Hold(), Refuse(StaleWrite("too old"))])

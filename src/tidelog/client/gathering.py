@@ -6,6 +6,7 @@ G2  whoever cancels a future changes nothing for the others, and gives no room b
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -24,7 +25,7 @@ class Room(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Pending(Generic[F]):
+class Pending(ABC, Generic[F]):
     """Futures for the receipts of entries that go together, and the room that these take."""
 
     room: Room
@@ -42,12 +43,13 @@ class Pending(Generic[F]):
         self.tell_failure(exception)
         self.room.leave(self.size, exception)
 
+    @abstractmethod
     def tell(self, receipt: Receipt) -> None:
         """Give every future its own part of the receipt (G2)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tell_failure(self, error: BaseException) -> None:
-        raise NotImplementedError
+        """Give every future the error."""
 
 
 class Gathering(NamedTuple, Generic[F]):
