@@ -238,13 +238,15 @@ def test_an_append_that_nobody_took_in_time_certainly_had_no_effect() -> None:
     async def work(cluster: FakeCluster, log: AsyncRemoteLog) -> None:
         cluster.lead(-1)
         with pytest.raises(NotLeader, match="not accepted in time") as caught:
-            await log.append(b"a", timeout=0.05)
+            await log.append(b"a", timeout=0.3)
         assert caught.value.definite
         cluster.lead(0)
         await log.append(b"b")
         assert cluster.values(1) == [b"b"]
 
-    with_cluster(work)
+    # So slow that no try is without its answer when the time is over.
+    slow = Reconnect(pause_first=1.5, pause_max=1.5, retry_max=1.5, chance=lambda: 0.0)
+    with_cluster(work, reconnect=slow)
 
 
 @pytest.mark.parametrize("took", [False, True])
@@ -266,12 +268,16 @@ def test_what_follows_an_append_that_was_given_up_is_not_out_of_order(took: bool
     with_cluster(work)
 
 
-def test_what_waits_for_company_goes_when_what_was_under_way_is_given_up() -> None:
+def test_what_waits_for_company_goes_when_what_was_under_way_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client_run, "STALL_SECONDS", 600)  # Nothing else is to send it.
+
     async def work(cluster: FakeCluster, log: AsyncRemoteLog) -> None:
         cluster.nodes[0].script.append(Silence(took=False))
         lost = asyncio.create_task(log.append(b"lost", timeout=0.05))
         await until(lambda: len(cluster.nodes[0].appends) == 1)
-        following = asyncio.create_task(log.append(b"following"))
+        following = asyncio.create_task(log.append(b"following", timeout=5))
         with pytest.raises(DeadlineExceeded):
             await lost
         assert (await following).glsn == 1

@@ -71,6 +71,21 @@ def test_a_memtable_that_grew_since_the_snapshot_has_all_its_keys_in_the_segment
     story.assert_live()
 
 
+def test_a_snapshot_that_is_done_after_its_memtable_grew_tells_nothing_of_all_of_it() -> None:
+    story = Streams.new()
+    story.write(puts(range(6)))
+    story.snapshot()
+    (table,) = story.store().view.memtables
+    content = table.content_of(1)
+    assert content is not None
+    story.write(puts(range(6, 9)))
+    table.note_content(1, content)
+    assert table.content_of(2) is None
+    story.flush()
+    with story.node.opened.lease(story.segments()[0].path) as reader:
+        assert reader.verify(story.store().place.hash_seed).entries == 9
+
+
 @pytest.mark.parametrize("index", [0, 3, 6, 9])
 def test_many_llsns_are_kept_as_single_ones_are(index: int) -> None:
     snapshot = SnapshotState(1, index, BitMap64(llsn for llsn in (1, 2, 3, 6, 7) if llsn <= index))
