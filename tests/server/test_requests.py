@@ -148,7 +148,7 @@ def test_appends_of_a_connection_keep_their_order_whatever_their_size() -> None:
             for number in range(60):
                 size = {0: 1_200_000, 1: 100_000, 3: 300_000}.get(number % 7, 10)
                 value = b"%d " % number + bytes(size)
-                batch = puts((b"k", value)) if number % 7 == 1 else batch_of(value)
+                batch = puts((b"k%d" % number, value)) if number % 7 == 1 else batch_of(value)
                 numbers.append(client.send(AppendBatches(TOPIC, (1,)), batch))
             for number in numbers:
                 assert isinstance((await client.answer(number))[0], Receipts)
