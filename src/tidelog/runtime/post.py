@@ -103,6 +103,7 @@ class Post:
         self._outgoing: dict[NodeId, Outgoing] = {}
         self._incoming: dict[Incoming, None] = {}
         self._receivers: dict[type, Receive] = {}
+        self._taken_at_once: set[type] = set()
         self._accept_session: AcceptSession | None = None
         self._heard: dict[NodeId, float] = {}
         self._is_stopped = False
@@ -163,10 +164,13 @@ class Post:
         return self.advertise if node == self.node else self._addresses.get(node, "")
 
     def send(self, target: NodeId, message: ClusterMessage) -> None:
-        """Send a message, if it can be; to itself: in the next turn of the loop."""
+        """Send a message, if it can be; to itself: in the next turn of the loop, or at once."""
         if target == self.node:
             self.counters.sent += 1
-            self._loop.call_soon(self.receive, target, message)
+            if type(message) in self._taken_at_once:
+                self.receive(target, message)
+            else:
+                self._loop.call_soon(self.receive, target, message)
             return
         data = encode_cluster_message(message)
         outgoing = self._outgoing_to(target)
@@ -175,11 +179,17 @@ class Post:
         else:
             outgoing.send(data)
 
-    def on(self, kinds: tuple[type, ...], receive: Receive) -> None:
-        """Hand messages of these types to ``receive``; a LogError from it breaks the connection."""
+    def on(self, kinds: tuple[type, ...], receive: Receive, *, at_once: bool = False) -> None:
+        """Hand messages of these types to ``receive``; a LogError from it breaks the connection.
+
+        ``at_once``: it only takes note of them, so those of this process need not wait for whoever
+        sends them to be done.
+        """
         for kind in kinds:
             check(kind not in self._receivers, "a message has one receiver in a process")
             self._receivers[kind] = receive
+            if at_once:
+                self._taken_at_once.add(kind)
 
     def silent_seconds(self, node: NodeId) -> float:
         """How long nothing came from a node; infinite if nothing ever did."""

@@ -12,6 +12,7 @@ import pytest
 from tests.net.pairs import Recorder, run, until
 from tests.runtime.metadata_node.group import CLUSTER, listening, new_post
 from tests.security.material import TLS, client, server
+from tidelog.core.metadata.messages import Collect
 from tidelog.core.raft.entries import RaftTerm
 from tidelog.core.raft.messages import TimeoutNow
 from tidelog.errors import BadFrame, Unauthorized, Unreachable, WrongCluster, WrongState
@@ -29,7 +30,7 @@ from tidelog.net.connection import FrameConnection, FrameHandler
 from tidelog.net.endpoint import TcpEndpoint
 from tidelog.net.security import ClientSecurity
 from tidelog.runtime.post import Post
-from tidelog.types import NodeId
+from tidelog.types import NO_VERSION, NodeId
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 TOKEN, OTHER_TOKEN = "t" * 20, "o" * 20
@@ -115,6 +116,18 @@ def test_a_message_to_itself_comes_in_the_next_turn_of_the_loop() -> None:
             await asyncio.sleep(0)
             assert one.told == [(ONE, Ping(1))]
             assert one.post.silent_seconds(ONE) == 0
+
+    run(main())
+
+
+def test_a_message_to_itself_that_is_only_taken_note_of_comes_at_once() -> None:
+    async def main() -> None:
+        async with parties(new_post(1)) as (one,):
+            told: list[ClusterMessage] = []
+            one.post.on((Collect,), lambda _, message: told.append(message), at_once=True)
+            asked = Collect(ONE, ONE, 1, 1, NO_VERSION)
+            one.post.send(ONE, asked)
+            assert told == [asked]
 
     run(main())
 

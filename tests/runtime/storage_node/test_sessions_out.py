@@ -32,7 +32,11 @@ class NoMail:
         raise AssertionError("nothing but sessions is tried here")
 
     def on(
-        self, kinds: tuple[type, ...], receive: Callable[[NodeId, ClusterMessage], None]
+        self,
+        kinds: tuple[type, ...],
+        receive: Callable[[NodeId, ClusterMessage], None],
+        *,
+        at_once: bool = False,
     ) -> None:
         raise AssertionError("nothing but sessions is tried here")
 

@@ -107,7 +107,7 @@ class MetadataNode:
         self._learn_members()
         self._is_running = True
         self._post.on(_PEER_KINDS, self._on_peer)
-        self._post.on((NodeReport,), self._on_report)
+        self._post.on((NodeReport,), self._on_report, at_once=True)
         self._post.on((AskChange,), self._on_ask)
         self._post.on((ReadView,), self._on_read)
         self._due = self._loop.time()
