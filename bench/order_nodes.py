@@ -70,6 +70,8 @@ WARM_ROUNDS: Final = 3
 POSTS: Final = 16
 ANSWER_SECONDS: Final = 30.0
 CLUSTER: Final = bytes(16)
+OPTIONS: Final = RepositoryOptions(leader_collects=0)
+"""As if there were many storage nodes, however many there are."""
 STREAMS_PER_NODE: Final = 10
 
 Figures = dict[str, float]
@@ -224,9 +226,7 @@ class _Cluster:
         members = tuple(NodeId(number + 1) for number in range(size.metadata))
         head = SnapshotHead(NO_INDEX, NO_TERM, Membership(members))
         stored = Stored(HardState(), Snapshot(head, b""), ())
-        self.nodes = {
-            node: Repository(node, stored, RepositoryOptions(), _chance(node)) for node in members
-        }
+        self.nodes = {node: Repository(node, stored, OPTIONS, _chance(node)) for node in members}
         self.storage = [NodeId(FIRST_STORAGE + number) for number in range(size.storage)]
         self.ends = dict.fromkeys(map(StreamId, range(1, size.streams + 1)), FIRST_LLSN)
         self.version = Version(0)

@@ -148,7 +148,7 @@ class Cluster:
     def __init__(
         self, metadata: int = 3, storage: int = 3, options: RepositoryOptions | None = None
     ) -> None:
-        self.options = options or RepositoryOptions()
+        self.options = options or RepositoryOptions(leader_collects=0)
         numbers = [NodeId(number) for number in range(1, metadata + 1)]
         self.disks = {number: Disk(first_state(numbers)) for number in numbers}
         self.nodes: dict[NodeId, Repository] = {}

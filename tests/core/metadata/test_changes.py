@@ -246,7 +246,8 @@ def test_a_restarted_cluster_goes_on_from_its_disks() -> None:
 
 
 def test_a_node_that_fell_behind_the_log_gets_a_snapshot_and_the_same_state() -> None:
-    cluster = Cluster(options=RepositoryOptions(snapshot_entries=3)).with_streams(2)
+    options = RepositoryOptions(snapshot_entries=3, leader_collects=0)
+    cluster = Cluster(options=options).with_streams(2)
     late = other_than_leader(cluster)
     cluster.crash(late)
     cluster.tick(cluster.options.takeover_ticks + 5)

@@ -81,7 +81,7 @@ def test_the_storage_nodes_of_a_dead_metadata_node_are_taken_over() -> None:
 
 def test_the_storage_nodes_of_a_dead_leader_are_taken_over_by_the_next_one_at_once() -> None:
     # Long enough that a leader which began to listen anew would still wait.
-    options = RepositoryOptions(takeover_ticks=9)
+    options = RepositoryOptions(takeover_ticks=9, leader_collects=0)
     cluster = Cluster(options=options).with_streams(1)
     dead = cluster.leader.node
     assert dead in collectors(cluster)

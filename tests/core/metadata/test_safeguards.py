@@ -130,7 +130,7 @@ SAFEGUARDS = [
     ),
     Safeguard(
         proposing,
-        "plan_assignment",
+        "spread_over",
         no_moves,
         test_masterless.test_the_storage_nodes_of_a_dead_metadata_node_are_taken_over,
     ),

@@ -1,6 +1,9 @@
 """Which metadata node collects from which storage node.  No state.
 
-Invariants of a plan:
+While there are few storage nodes the leader collects from all of them: what it is told need not be
+passed on, and its cuts reach them without a detour.  Of many, every metadata node takes its share.
+
+Invariants of a plan for many:
   A0  a process that is both collects from itself: no network can come between
   A1  any other storage node stays where it is unless its collector is gone or has more than its
       share
@@ -16,8 +19,13 @@ from tidelog.core.metadata.commands import Assign
 from tidelog.types import NodeId
 
 
-def plan_assignment(
-    current: Mapping[NodeId, NodeId], collectors: Collection[NodeId]
+def gather_at(leader: NodeId, current: Mapping[NodeId, NodeId]) -> tuple[Assign, ...]:
+    """Return the moves after which the leader collects from all storage nodes."""
+    return tuple(Assign(node, leader) for node in sorted(current) if current[node] != leader)
+
+
+def spread_over(
+    collectors: Collection[NodeId], current: Mapping[NodeId, NodeId]
 ) -> tuple[Assign, ...]:
     """Return the moves that give every storage node a living collector, evenly.
 

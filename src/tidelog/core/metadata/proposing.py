@@ -19,7 +19,7 @@ from enum import Enum
 from itertools import chain
 
 from tidelog import limits
-from tidelog.core.metadata.assignment import plan_assignment
+from tidelog.core.metadata.assignment import gather_at, spread_over
 from tidelog.core.metadata.collector import Collector, Replica
 from tidelog.core.metadata.commands import (
     Assign,
@@ -58,6 +58,7 @@ class Proposing:
         "_is_due",
         "_is_refused",
         "_leader",
+        "_leader_collects",
         "_moves",
         "_raft",
         "_reports",
@@ -73,12 +74,17 @@ class Proposing:
         collector: Collector,
         unanswered: Callable[[], Iterable[Request]],
         takeover_ticks: int,
+        leader_collects: int,
     ) -> None:
-        """``unanswered``: the changes that were asked for here and wait for their outcome."""
+        """``unanswered``: the changes that were asked for here and wait for their outcome.
+
+        ``leader_collects``: from so many storage nodes a leader collects alone.
+        """
         self._raft = raft
         self._collector = collector
         self._unanswered = unanswered
         self._takeover_ticks = takeover_ticks
+        self._leader_collects = leader_collects
         self._ticks = 0
         self._leader: tuple[RaftTerm, NodeId] = (raft.term, NO_NODE)
         self._in_flight = NO_INDEX
@@ -97,12 +103,18 @@ class Proposing:
         """Let time pass; a leader looks after the storage nodes of silent metadata nodes."""
         self._ticks += 1
         self._is_refused = False
-        self._notice_leader()
+        self._notice_leader(machine)
         self._is_due = self._has_reports
+        self._plan_moves(machine)
+
+    def _plan_moves(self, machine: MetadataMachine) -> None:
         self._moves = ()
         if self._leads:
             current = {node.node: node.collector for node in machine.nodes.values()}
-            self._moves = plan_assignment(current, self._living())
+            if len(current) <= self._leader_collects:
+                self._moves = gather_at(self._raft.node, current)
+            else:
+                self._moves = spread_over(self._living(), current)
 
     def heard(self, node: NodeId) -> None:
         """Note a sign of life of another metadata node."""
@@ -121,7 +133,7 @@ class Proposing:
 
     def take_in(self, commands: Iterable[Shared], machine: MetadataMachine) -> Unheeded | None:
         """Take what another node shares; return why some of it was left, if so."""
-        self._notice_leader()
+        self._notice_leader(machine)
         if not self._leads:
             return Unheeded.NOT_LEADER
         reason: Unheeded | None = None
@@ -147,7 +159,7 @@ class Proposing:
 
     def propose_or_share(self, machine: MetadataMachine) -> Share | None:
         """Propose the next batch if this node leads; else return what the leader is to be told."""
-        self._notice_leader()
+        self._notice_leader(machine)
         if not self.is_ready(machine):
             return None
         if self._leads:
@@ -214,7 +226,7 @@ class Proposing:
             if node == self._raft.node or self._heard.setdefault(node, self._ticks) > newest_silent
         ]
 
-    def _notice_leader(self) -> None:
+    def _notice_leader(self, machine: MetadataMachine) -> None:
         """Start anew under another leader: what the old one was given may be lost."""
         leader = (self._raft.term, self._raft.leader)
         if leader == self._leader:
@@ -223,10 +235,10 @@ class Proposing:
         self._in_flight = NO_INDEX
         self._is_refused = False
         self._reports.clear()
-        self._moves = ()
         self._offer_requests_again()
         self._collector.offer_again()
         self._heard = self._heard_of_voters()
+        self._plan_moves(machine)
         if self._raft.leader not in (NO_NODE, self._raft.node):
             self._followed = self._raft.leader
 

@@ -56,6 +56,8 @@ class RepositoryOptions(msgspec.Struct, frozen=True):
     """After which a report or a commit result that shows no effect is sent again."""
     takeover_ticks: int = 20
     """After which the storage nodes of a silent metadata node move to others."""
+    leader_collects: int = 16
+    """From up to so many storage nodes the leader collects alone; of more, each has its share."""
     request_ticks: int = 100
     """After which a change is answered as unknown."""
 
@@ -106,7 +108,11 @@ class Repository:
         self._delivery = Delivery(node, self._machine, options.resend_ticks)
         self._waiting = Waiting(options.request_ticks, draw(REQUEST_NUMBERS))
         self._proposing = Proposing(
-            self._raft, self._collector, self._waiting.unanswered, options.takeover_ticks
+            self._raft,
+            self._collector,
+            self._waiting.unanswered,
+            options.takeover_ticks,
+            options.leader_collects,
         )
         self._to_storage: list[ToStorage] = []
         self._unheeded: dict[Unheeded, int] = {}
