@@ -119,6 +119,8 @@ ORDER_HISTORY_COMMITS_MAX: Final = 256 * KIB
 """What all kept cuts together may say about streams."""
 ORDER_UNAPPLIED_CUTS_MAX: Final = 128
 """Cuts of a stream that a majority has not applied yet; beyond it the stream has to wait."""
+REPORT_CUTS_MAX: Final = 32
+"""A replica that has heard of so many cuts since its last report waits with the next no longer."""
 
 HELLO_BYTES_MAX: Final = 4 * KIB
 """What a frame may have before both sides have said hello."""
@@ -220,6 +222,7 @@ check(
     "changes and reports of a batch must fit into a Raft entry",
 )
 check(ORDER_UNAPPLIED_CUTS_MAX <= ORDER_HISTORY_CUTS_MAX, "a stream waits before history is full")
+check(2 * REPORT_CUTS_MAX <= ORDER_UNAPPLIED_CUTS_MAX, "no stream waits for a report that waits")
 check(STREAMS_PER_TOPIC_MAX <= STREAMS_MAX, "the largest topic must fit into a log")
 check(WRITE_VERSION_END == WORD_END**2, "a write version is two words")
 check(300 * STREAMS_MAX < METADATA_VIEW_BYTES_MAX, "all streams must fit into a view")

@@ -28,6 +28,7 @@ NodeId = NewType("NodeId", int)
 
 FIRST_GLSN = Glsn(1)
 FIRST_LLSN = Llsn(1)
+NO_LLSN = Llsn(0)
 FIRST_TERM = Term(1)
 NO_TERM = Term(0)
 FIRST_REVISION = Revision(1)

@@ -191,14 +191,16 @@ def cut(version: int, llsn: int, length: int) -> CutDecided:
 def test_entries_that_are_ordered_without_a_quorum_are_found() -> None:
     commit = cut(1, 1, 1).commits[0]
     one, other = Term(1), Term(2)
-    check_ordered_durable(commit, {A: one, B: one, C: None}, Quorum.MAJORITY, 0)
-    check_ordered_durable(commit, {A: one, B: None, C: None}, Quorum.MAJORITY, 1)
-    check_ordered_durable(commit, {A: one, B: one, C: one}, Quorum.ALL, 0)
+    all_three, without_c = ((A, B, C),), ((A, B, C), (A, B))
+    check_ordered_durable(commit, {A: one, B: one, C: None}, all_three, Quorum.MAJORITY)
+    check_ordered_durable(commit, {A: one, B: None, C: None}, all_three, Quorum.MAJORITY, [B])
+    check_ordered_durable(commit, {A: one, B: one, C: one}, all_three, Quorum.ALL)
+    check_ordered_durable(commit, {A: one, B: one, C: None}, without_c, Quorum.ALL)
     for terms in ({A: one, B: None, C: None}, {A: one, B: other, C: None}):
         with pytest.raises(Violation, match="acked_durable"):
-            check_ordered_durable(commit, terms, Quorum.MAJORITY, 0)
+            check_ordered_durable(commit, terms, without_c, Quorum.MAJORITY)
     with pytest.raises(Violation, match="acked_durable"):
-        check_ordered_durable(commit, {A: one, B: one, C: None}, Quorum.ALL, 0)
+        check_ordered_durable(commit, {A: one, B: one, C: None}, all_three, Quorum.ALL)
 
 
 def test_a_glsn_for_two_places_or_two_entries_is_found() -> None:

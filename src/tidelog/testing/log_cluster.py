@@ -13,6 +13,7 @@ from tidelog.core.metadata.machine import MetadataMachine
 from tidelog.core.metadata.messages import Collect, CommitResult, NodeReport, Share
 from tidelog.core.metadata.repository import RepositoryOptions
 from tidelog.core.operator.options import OperatorOptions
+from tidelog.core.operator.plan import counted_ensembles, decode_plan
 from tidelog.core.order.commands import CreateTopic, CutDecided, NewStream, Quorum
 from tidelog.core.order.state import StreamOrder
 from tidelog.core.raft import messages as raft_messages
@@ -69,6 +70,7 @@ class LogCluster(Cluster):
         self.options = RepositoryOptions(
             raft=draw_options(shape),
             snapshot_entries=shape.choice((8, 40)) if plan.compacts else 10_000,
+            leader_collects=shape.choice((0, 16)),
         )
         self.quorum = shape.choice((Quorum.MAJORITY, Quorum.MAJORITY, Quorum.ALL))
         self.replica_options = ReplicaOptions(
@@ -204,11 +206,13 @@ class LogCluster(Cluster):
         self.contexts.on_cut(cut)
         for commit in cut.commits:
             last = commit.llsn_end - 1
-            ensemble = self.agreement.order.stream(commit.stream).ensemble
-            holders = [self.storage[node].holder(commit.stream) for node in ensemble]
+            row = self.agreement.order.stream(commit.stream)
+            ensembles = counted_ensembles(row.ensemble, decode_plan(row.plan).change)
+            nodes = sorted({node for ensemble in ensembles for node in ensemble})
+            holders = [self.storage[node].holder(commit.stream) for node in nodes]
             terms = {one.node: one.durable.term_at(last) for one in holders}
-            forgiven = sum(one.is_forgiven and terms[one.node] is None for one in holders)
-            check_ordered_durable(commit, terms, self.quorum, forgiven)
+            forgiven = [one.node for one in holders if one.is_forgiven]
+            check_ordered_durable(commit, terms, ensembles, self.quorum, forgiven)
             others = (one.holder(commit.stream) for one in self.storage.values())
             self.safety.on_cut(commit, holders, others)
 

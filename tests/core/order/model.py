@@ -39,6 +39,8 @@ class Stream:
     term: int = 1
     revision: int = 1
     sealed: bool = False
+    committed: int = 0
+    """By the word of the leader of the term."""
     commits: list[tuple[int, int]] = field(default_factory=list)
     """Version and number of entries of each commit ever."""
     forgotten: int = 0
@@ -101,6 +103,7 @@ class Model:
         stream = self.streams[command.stream]
         stream.replicas = {node: stream.replicas.get(node, Replica()) for node in command.ensemble}
         if command.term > stream.term:
+            stream.committed = 0
             for replica in stream.replicas.values():
                 replica.end = 0
         stream.term = command.term
@@ -111,7 +114,9 @@ class Model:
         stream = self.streams.get(report.stream)
         if stream is None or report.term != stream.term or report.node not in stream.replicas:
             return
-        if report.length < 0 or not stream.forgotten <= report.version <= self.version:
+        if report.length < 0 or report.committed_end < 0:
+            return
+        if not stream.forgotten <= report.version <= self.version:
             return
         if report.llsn_begin != stream.end_at(report.version):
             return
@@ -120,6 +125,7 @@ class Model:
         if end >= replica.end:
             replica.end = end
             replica.version = max(replica.version, report.version)
+            stream.committed = max(stream.committed, report.committed_end)
 
     def _cut(self) -> tuple[Range, ...] | None:
         ordered: list[Range] = []
@@ -147,7 +153,8 @@ class Model:
         if stream.sealed or len(unapplied) >= limits.ORDER_UNAPPLIED_CUTS_MAX:
             return 0
         ends = [replica.end for replica in stream.replicas.values()]
-        return min(ends) if self.quorums[stream.topic] is Quorum.ALL else stream.majority(ends)
+        is_all = self.quorums[stream.topic] is Quorum.ALL
+        return max(stream.committed, min(ends) if is_all else stream.majority(ends))
 
     def _trim(self) -> None:
         while self.first <= self.version and not self._is_kept(self.first):

@@ -45,9 +45,24 @@ def machine_of(
 
 
 def report(
-    stream: int, begin: int, length: int, *, node: int = 1, version: int = 0, term: int = 1
+    stream: int,
+    begin: int,
+    length: int,
+    *,
+    node: int = 1,
+    version: int = 0,
+    term: int = 1,
+    committed: int = 0,
 ) -> Report:
-    return Report(NodeId(node), StreamId(stream), Term(term), Version(version), Llsn(begin), length)
+    return Report(
+        NodeId(node),
+        StreamId(stream),
+        Term(term),
+        Version(version),
+        Llsn(begin),
+        length,
+        Llsn(committed),
+    )
 
 
 def now(machine: OrderMachine, stream: int, length: int, *, node: int = 1) -> Report:

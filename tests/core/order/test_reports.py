@@ -45,6 +45,10 @@ def machine_in_term_two() -> OrderMachine:
         (report(1, 6, -1, version=3, term=2), Ignored.INVALID),
         (report(1, 6, limits.REPORT_ENTRIES_MAX + 1, version=3, term=2), Ignored.INVALID),
         (report(1, 6, 3, version=-1, term=2), Ignored.INVALID),
+        (report(1, 6, 3, version=3, term=2, committed=-1), Ignored.INVALID),
+        (report(1, 6, 3, version=3, term=2, committed=8 << 40), Ignored.INVALID),
+        (report(1, 6, 3, version=3, term=1, committed=9), Ignored.OLD_TERM),
+        (report(1, 6, 3, version=3, term=2, committed=9, node=4), Ignored.NOT_IN_ENSEMBLE),
         (report(1, 6, 3, version=4, term=2), Ignored.UNKNOWN_VERSION),
         (report(1, 7, 3, version=3, term=2), Ignored.GAP),
         (report(1, 5, 9, version=3, term=2), Ignored.CONTRADICTION),
@@ -120,6 +124,34 @@ def test_a_replica_that_has_less_than_is_ordered_neither_helps_nor_harms() -> No
     assert cut(machine, report(1, 1, 4, node=3)) is None
     assert glsns(cut(machine, report(1, 1, 11, node=3), report(1, 1, 10, node=1))) == {1: (10, 10)}
     assert not machine.ignored
+
+
+def test_what_its_leader_knows_to_be_committed_is_ordered_by_its_word_alone() -> None:
+    machine = machine_of(1, on=THREE)
+    found = cut(machine, report(1, 1, 4, committed=3))
+    assert found == decided(1, commit(1, 2, 1, 1, 2)), "two of the four are on a quorum"
+    assert glsns(cut(machine, report(1, 1, 4, committed=6))) == {1: (3, 5)}, "it has fewer itself"
+    assert not machine.ignored
+
+
+def test_the_word_of_a_leader_takes_nothing_back() -> None:
+    machine = machine_of(1, on=THREE)
+    feed(machine, report(1, 1, 4, committed=5), report(1, 1, 5, committed=2))
+    assert machine.stream(S1).committed_end == 5
+
+
+def test_the_word_of_a_leader_is_void_in_the_next_term() -> None:
+    machine = machine_of(1, on=THREE)
+    feed(machine, report(1, 1, 4, committed=5))
+    machine.step(update(machine, 1, term=2))
+    assert cut(machine) is None
+
+
+def test_the_word_of_a_leader_counts_on_while_only_the_ensemble_changes() -> None:
+    machine = machine_of(1, on=THREE)
+    feed(machine, report(1, 1, 4, committed=5))
+    machine.step(update(machine, 1, on=(1, 2)))
+    assert glsns(cut(machine)) == {1: (1, 4)}
 
 
 def test_no_report_makes_a_number_that_cannot_be_stored() -> None:

@@ -18,7 +18,7 @@ from tests.core.order import (
 from tests.core.order.orders import report
 from tidelog import limits
 from tidelog.core.order import history, machine, refusals, reports
-from tidelog.core.order.commands import Quorum, RetainTopic
+from tidelog.core.order.commands import Quorum, Report, RetainTopic, UpdateStream
 from tidelog.core.order.history import History
 from tidelog.core.order.machine import OrderMachine
 from tidelog.core.order.quorum import durable_end
@@ -53,6 +53,14 @@ def majority_always(replicas: Sequence[ReplicaOrder], _: Quorum) -> Llsn:
 
 def highest(replicas: Sequence[ReplicaOrder]) -> Version:
     return max(replica.version for replica in replicas)
+
+
+def said_before(_: UpdateStream, order: StreamOrder) -> Llsn:
+    return order.committed_end
+
+
+def said_now(report: Report, _: StreamOrder) -> Llsn:
+    return report.committed_end
 
 
 def end_of_quorum(self: OrderMachine, order: StreamOrder) -> Llsn:
@@ -195,6 +203,20 @@ SAFEGUARDS = [
         "refuse_forgetting",
         nothing,
         test_streams.test_the_last_but_one_replica_that_knows_a_forgotten_cut_does_not_leave,
+    ),
+    # The word of a former leader counts on.
+    Safeguard(
+        reports,
+        "committed_in",
+        said_before,
+        test_reports.test_the_word_of_a_leader_is_void_in_the_next_term,
+    ),
+    # What a leader said can be taken back.
+    Safeguard(
+        machine,
+        "committed_after",
+        said_now,
+        test_reports.test_the_word_of_a_leader_takes_nothing_back,
     ),
     Safeguard(
         refusals,

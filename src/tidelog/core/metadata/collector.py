@@ -105,15 +105,16 @@ class Collector:
                 replicas.pop(replica, None)
 
 
-def _end(report: Report) -> int:
-    return report.llsn_begin + report.length
-
-
 def _is_newer(report: Report, known: Report) -> bool:
     """Tell a report from one that was overtaken on its way; a replica's facts only grow."""
     if report.term != known.term:
         return report.term > known.term
-    return report.version >= known.version and _end(report) >= _end(known) and report != known
+    return (
+        report != known
+        and report.version >= known.version
+        and report.llsn_end >= known.llsn_end
+        and report.committed_end >= known.committed_end
+    )
 
 
 def _matters(report: Report, known: Report | None) -> bool:
@@ -122,4 +123,8 @@ def _matters(report: Report, known: Report | None) -> bool:
         return False
     if known is None or report.term != known.term:
         return True
-    return _end(report) > _end(known) or report.version > known.version
+    return (
+        report.llsn_end > known.llsn_end
+        or report.version > known.version
+        or report.committed_end > known.committed_end
+    )

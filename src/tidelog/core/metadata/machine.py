@@ -43,6 +43,7 @@ from tidelog.core.order.commands import (
     UpdateStream,
 )
 from tidelog.core.order.machine import OrderMachine
+from tidelog.core.order.reports import says_more
 from tidelog.core.order.state import OrderState
 from tidelog.errors import BadOption, CorruptData, Rejected
 from tidelog.invariants import check
@@ -208,9 +209,8 @@ class MetadataMachine:
         order = self._order.stream(report.stream)
         if report.term != order.term:
             return report.term > order.term
-        end = report.llsn_begin + report.length
         return any(
-            replica.node == report.node and (end > replica.end or report.version > replica.version)
+            replica.node == report.node and says_more(report, replica, order)
             for replica in order.replicas
         )
 

@@ -144,6 +144,16 @@ def changed_ensemble(ensemble: Ensemble, change: Change) -> Ensemble:
     return tuple(sorted(members))
 
 
+def counted_ensembles(ensemble: Ensemble, change: Change | None) -> tuple[Ensemble, ...]:
+    """Return the ensembles one of which the leader counts on.
+
+    In *commit* it may have been told of the change already, or may not yet.
+    """
+    if change is None or change.phase is not Phase.COMMIT:
+        return (ensemble,)
+    return (ensemble, changed_ensemble(ensemble, change))
+
+
 def fencing_ensemble(ensemble: Ensemble, change: Change | None) -> Ensemble:
     """Return all nodes that may hold acknowledged entries: an election counts among these.
 

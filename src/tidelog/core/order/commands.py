@@ -13,6 +13,7 @@ import msgspec
 
 from tidelog.types import (
     FIRST_GLSN,
+    NO_LLSN,
     NO_TERM,
     Glsn,
     Llsn,
@@ -105,7 +106,8 @@ class UpdateStream(msgspec.Struct, frozen=True, tag=4, array_like=True, gc=False
 class Report(msgspec.Struct, frozen=True, tag=5, array_like=True, gc=False):
     """A replica has ``length`` durable, unordered entries from ``llsn_begin`` on.
 
-    ``version`` is the highest cut that the replica knows.
+    ``version`` is the highest cut that the replica knows.  ``committed_end``: up to there a write
+    quorum has the entries durable, as the leader of the term knows; 0 if the replica does not lead.
     """
 
     node: NodeId
@@ -114,6 +116,12 @@ class Report(msgspec.Struct, frozen=True, tag=5, array_like=True, gc=False):
     version: Version
     llsn_begin: Llsn
     length: int
+    committed_end: Llsn = NO_LLSN
+
+    @property
+    def llsn_end(self) -> Llsn:
+        """The end of what the replica has durable."""
+        return Llsn(self.llsn_begin + self.length)
 
 
 class Cut(msgspec.Struct, frozen=True, tag=6, array_like=True, gc=False):

@@ -23,12 +23,13 @@ from itertools import pairwise
 from tidelog import limits
 from tidelog.core.order.commands import CutDecided, StreamCommit, VersionedCommit
 from tidelog.core.order.decide import flaw_in_shape
-from tidelog.core.order.state import NO_LLSN, OrderState, StreamHistory, StreamOrder, TopicOrder
+from tidelog.core.order.state import OrderState, StreamHistory, StreamOrder, TopicOrder
 from tidelog.types import (
     FIRST_GLSN,
     FIRST_LLSN,
     FIRST_REVISION,
     FIRST_TERM,
+    NO_LLSN,
     NO_NODE,
     NO_VERSION,
     Glsn,
@@ -115,6 +116,8 @@ def _flaw_in_stream(order: StreamOrder, high_watermark: Glsn, version: Version) 
             f"S4: stream {order.stream} ends at LLSN {order.llsn_end}, GLSN"
             f" {order.glsn_end}, its topic at {high_watermark}"
         )
+    if order.committed_end < NO_LLSN:
+        return f"S3: the leader of stream {order.stream} speaks of LLSN {order.committed_end}"
     if order.llsn_end == FIRST_LLSN and order.glsn_end != FIRST_GLSN:
         return f"S4: stream {order.stream} has no entry and yet a GLSN"
     return None

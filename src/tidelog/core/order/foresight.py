@@ -29,13 +29,16 @@ def _would_order(order: OrderMachine, stream: StreamId, reports: Sequence[Report
         return False
     if order.is_backlogged(known):
         return True  # Versions may be what it waits for.
-    replicas = _reported(known, reports)
+    counted = [report for report in reports if is_of_term(report, known)]
+    if any(report.committed_end > known.llsn_end for report in counted):
+        return True
+    replicas = _reported(known, counted)
     return durable_end(replicas, order.topic(known.topic).quorum) > known.llsn_end
 
 
 def _reported(known: StreamOrder, reports: Iterable[Report]) -> list[ReplicaOrder]:
     """The replicas as they are if all reports count."""
-    ends = {one.node: one.llsn_begin + one.length for one in reports if is_of_term(one, known)}
+    ends = {one.node: one.llsn_end for one in reports}
     return [
         ReplicaOrder(one.node, one.version, Llsn(max(one.end, ends.get(one.node, 0))))
         for one in known.replicas

@@ -6,9 +6,11 @@ whatever the number of streams is; a cut visits only the streams that have somet
 Invariants:
   O1  every decided cut is sound after the one before it (D1 to D4 of ``decide``)
   O2  a stream waits for the next cut exactly when it is running, its write quorum has more
-      durable than is ordered, and a majority keeps up with its cuts
+      durable than is ordered, by its own reports or by the leader's word, and a majority keeps up
+      with its cuts
   O3  no entry is ordered twice: ordered ends and the version never go back
-  O4  a new term voids what was reported in the old one, for the new leader may not have it
+  O4  a new term voids what was reported in the old one, for the new leader may not have it;
+      the word of the old one too, which the new one will repeat
   O5  a stream's metadata is written only by who has seen its latest revision
   O6  an ensemble changes only if more of its new replicas know the forgotten cuts than may fail
   O7  what need not be kept of a topic only grows: a later command never takes it back
@@ -49,7 +51,7 @@ from tidelog.core.order.refusals import (
     refuse_topic,
     refuse_update,
 )
-from tidelog.core.order.reports import Ignored, departed_after, replicas_after, weigh
+from tidelog.core.order.reports import Ignored, committed_after, updated, weigh
 from tidelog.core.order.state import (
     NO_STREAM,
     OrderState,
@@ -63,7 +65,6 @@ from tidelog.invariants import check
 from tidelog.types import (
     NO_VERSION,
     Llsn,
-    Revision,
     StreamId,
     TopicId,
     Version,
@@ -273,13 +274,14 @@ class OrderMachine:
         if isinstance(weighed, Ignored):
             self._ignored[weighed] = self._ignored.get(weighed, 0) + 1
         else:
-            self._put_replica(self._streams[report.stream], weighed)
+            order = self._streams[report.stream]
+            self._put_replica(order, weighed, committed_after(report, order))
 
-    def _put_replica(self, order: StreamOrder, new: ReplicaOrder) -> None:
+    def _put_replica(self, order: StreamOrder, new: ReplicaOrder, committed_end: Llsn) -> None:
         replicas = list(order.replicas)
         place = order.ensemble.index(new.node)
         old, replicas[place] = replicas[place], new
-        changed = replace(order, replicas=tuple(replicas))
+        changed = replace(order, replicas=tuple(replicas), committed_end=committed_end)
         self._streams[order.stream] = changed
         if new.version > old.version or not old.end:
             self._history.release(order, old, self._version)
@@ -303,7 +305,8 @@ class OrderMachine:
         """How far the next cut may order a stream; at or below its ordered end if it may not."""
         if order.status is StreamStatus.SEALED or self.is_backlogged(order):
             return order.llsn_end
-        return durable_end(order.replicas, self._topics[order.topic].quorum)
+        quorum = self._topics[order.topic].quorum
+        return max(order.committed_end, durable_end(order.replicas, quorum))
 
     def _on_cut(self) -> CutDecided | None:
         """Order all that waits; O1 holds by what ``decide`` does, which its tests show."""
@@ -379,16 +382,7 @@ class OrderMachine:
         refuse_forgetting(command, order, self._history.forgotten(order))
         for replica in order.replicas:
             self._history.release(order, replica, self._version)
-        changed = replace(
-            order,
-            replicas=replicas_after(command, order),
-            term=command.term,
-            revision=Revision(order.revision + 1),
-            status=command.status,
-            leader=command.leader,
-            plan=command.plan,
-            departed=departed_after(command, order),
-        )
+        changed = updated(order, command)
         for replica in changed.replicas:
             self._history.hold(changed, replica, self._version)
         self._history.settle(changed, self._version)

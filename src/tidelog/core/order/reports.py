@@ -3,18 +3,21 @@
 Invariants:
   R1  only a replica of the current ensemble counts, and only in the stream's current term
   R2  a counted report begins exactly where its version ended the ordered part of the stream
-  R3  within a term, what a replica has durable never shrinks; the cuts it knows never do
+  R3  within a term, what a replica has durable never shrinks, nor what is committed by its
+      leader's word; the cuts that a replica knows never do
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
+from msgspec.structs import replace
+
 from tidelog import limits
 from tidelog.core.order.commands import Report, UpdateStream
 from tidelog.core.order.history import History
 from tidelog.core.order.state import ReplicaOrder, StreamOrder
-from tidelog.types import FIRST_LLSN, NO_VERSION, Llsn, NodeId, Version
+from tidelog.types import FIRST_LLSN, NO_LLSN, NO_VERSION, Llsn, NodeId, Revision, Version
 
 
 class Ignored(Enum):
@@ -46,7 +49,7 @@ def weigh(
         return Ignored.NOT_IN_ENSEMBLE
     return (
         reason_by_position(report, order, latest, history)
-        or reason_by_end(report, replica)
+        or reason_by_end(report, replica, order)
         or _updated(report, replica)
     )
 
@@ -55,6 +58,7 @@ def is_well_formed(report: Report) -> bool:
     return (
         report.llsn_begin >= FIRST_LLSN
         and 0 <= report.length <= limits.REPORT_ENTRIES_MAX
+        and NO_LLSN <= report.committed_end <= report.llsn_begin + limits.REPORT_ENTRIES_MAX
         and report.version >= NO_VERSION
     )
 
@@ -84,19 +88,45 @@ def reason_by_position(
     return None if report.llsn_begin == begin else Ignored.CONTRADICTION
 
 
-def reason_by_end(report: Report, replica: ReplicaOrder) -> Ignored | None:
+def reason_by_end(report: Report, replica: ReplicaOrder, order: StreamOrder) -> Ignored | None:
     """Compare a report with what the replica said before in this term (R3)."""
-    end = report.llsn_begin + report.length
-    if end < replica.end:
+    if report.llsn_end < replica.end:
         return Ignored.SMALLER_END
-    if end == replica.end and report.version <= replica.version:
-        return Ignored.REPEATED
-    return None
+    return None if says_more(report, replica, order) else Ignored.REPEATED
+
+
+def says_more(report: Report, replica: ReplicaOrder, order: StreamOrder) -> bool:
+    """Whether a report of the current term tells of more than is known."""
+    return (
+        report.llsn_end > replica.end
+        or report.version > replica.version
+        or report.committed_end > order.committed_end
+    )
+
+
+def committed_after(report: Report, order: StreamOrder) -> Llsn:
+    """How far a stream is committed by its leader's word, once a report counts (R3)."""
+    return max(order.committed_end, report.committed_end)
 
 
 def _updated(report: Report, replica: ReplicaOrder) -> ReplicaOrder:
     version = max(replica.version, report.version)
-    return ReplicaOrder(replica.node, version, Llsn(report.llsn_begin + report.length))
+    return ReplicaOrder(replica.node, version, report.llsn_end)
+
+
+def updated(order: StreamOrder, command: UpdateStream) -> StreamOrder:
+    """Return a stream as it is after the operator's write."""
+    return replace(
+        order,
+        replicas=replicas_after(command, order),
+        term=command.term,
+        revision=Revision(order.revision + 1),
+        status=command.status,
+        leader=command.leader,
+        plan=command.plan,
+        departed=departed_after(command, order),
+        committed_end=committed_in(command, order),
+    )
 
 
 def replicas_after(command: UpdateStream, order: StreamOrder) -> tuple[ReplicaOrder, ...]:
@@ -115,6 +145,11 @@ def departed_after(command: UpdateStream, order: StreamOrder) -> tuple[NodeId, .
         return ()
     leaving = [node for node in order.ensemble if node not in command.ensemble]
     return tuple(sorted((*order.departed, *leaving)))
+
+
+def committed_in(command: UpdateStream, order: StreamOrder) -> Llsn:
+    """What a stream's leader said of it counts in that leader's term only (R1)."""
+    return order.committed_end if command.term == order.term else NO_LLSN
 
 
 def void_report(replica: ReplicaOrder) -> ReplicaOrder:

@@ -22,6 +22,7 @@ from tidelog.types import (
     FIRST_LLSN,
     FIRST_REVISION,
     FIRST_TERM,
+    NO_LLSN,
     NO_NODE,
     NO_VERSION,
     Glsn,
@@ -35,7 +36,6 @@ from tidelog.types import (
 )
 
 NO_GLSN: Final = Glsn(0)
-NO_LLSN: Final = Llsn(0)
 NO_STREAM: Final = StreamId(0)
 
 
@@ -82,7 +82,8 @@ class StreamOrder(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     ``version`` is the last cut that ordered entries of it, ``glsn_end`` its own last GLSN + 1,
     ``llsn_end`` its next LLSN to be ordered; ``replicas`` are its ensemble, sorted by node, and
-    ``departed`` the nodes that left it since its term began.
+    ``departed`` the nodes that left it since its term began.  ``committed_end``: up to there a
+    write quorum has it durable by the word of the term's leader; 0 if there is no word yet.
     """
 
     topic: TopicId
@@ -97,6 +98,7 @@ class StreamOrder(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leader: NodeId = NO_NODE
     plan: bytes = b""
     departed: tuple[NodeId, ...] = ()
+    committed_end: Llsn = NO_LLSN
 
     @property
     def ensemble(self) -> tuple[NodeId, ...]:
@@ -120,6 +122,7 @@ class StreamOrder(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.leader,
             self.plan,
             self.departed,
+            self.committed_end,
         )
 
     @classmethod

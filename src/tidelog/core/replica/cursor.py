@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidelog.core.replica.entries import NO_ENTRY, Batch, EntryId
-from tidelog.core.replica.log import NO_LLSN, weight
+from tidelog.core.replica.log import weight
 from tidelog.core.replica.options import CursorKind, CursorStatus, ReplicaOptions
-from tidelog.types import Llsn, Term
+from tidelog.types import NO_LLSN, Llsn, Term
 
 UNTOLD: Final = Llsn(-1)
 """The follower was sent nothing since it was attached."""

@@ -17,9 +17,7 @@ from typing import Final
 
 from tidelog.core.replica.entries import NO_ENTRY, Batch, EntryId
 from tidelog.invariants import check
-from tidelog.types import FIRST_LLSN, Llsn, Term
-
-NO_LLSN: Final = Llsn(0)
+from tidelog.types import FIRST_LLSN, NO_LLSN, Llsn, Term
 
 BATCH_OVERHEAD_BYTES: Final = 64
 """Counted beside a batch's data, so that many small batches are not free."""

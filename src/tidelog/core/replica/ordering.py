@@ -24,11 +24,10 @@ import msgspec
 from tidelog.core.order.commands import Report, VersionedCommit
 from tidelog.core.replica.commit_context import CommitContext, flaw_in_context, flaw_in_following
 from tidelog.core.replica.entries import GlsnRun
-from tidelog.core.replica.log import NO_LLSN
 from tidelog.core.replica.messages import CutsRequest, CutsResponse
 from tidelog.core.replica.options import Ignored
 from tidelog.core.replica.state import State
-from tidelog.types import NO_TERM, NO_VERSION, Llsn, NodeId, Term, Version
+from tidelog.types import NO_LLSN, NO_TERM, NO_VERSION, Llsn, NodeId, Term, Version
 
 RUN_BYTES: Final = 32
 """What one run takes in a message, at most."""
@@ -108,8 +107,7 @@ class Ordering:
 
     def place(self, llsn_end: Llsn, version: Version) -> None:
         """As of ``version``, the stream is ordered up to ``llsn_end``."""
-        known_end = self._pending[-1].context.llsn_end if self._pending else None
-        if llsn_end == (known_end or self._state.context.llsn_end) and not self._has_gap:
+        if llsn_end == self.ordered_end and not self._has_gap:
             self._known = max(self._known, version)
         elif version > self._known:
             self._wanted = max(self._wanted, version)
@@ -123,6 +121,12 @@ class Ordering:
     def version(self) -> Version:
         """All cuts up to this one are applied or pending."""
         return self._known
+
+    @property
+    def ordered_end(self) -> Llsn:
+        """How far the stream is ordered by the cuts that are known, applied or not."""
+        last = self._pending[-1].context if self._pending else self._state.context
+        return last.llsn_end
 
     @property
     def is_behind(self) -> bool:
@@ -241,8 +245,13 @@ class Ordering:
 
     # --- reports ---
 
-    def report(self, term: Term, reign: Term, matched: Llsn) -> Report | None:
-        """Tell how much of the log may be ordered next; None while the replica is silent (T7)."""
+    def report(
+        self, term: Term, reign: Term, matched: Llsn, committed_end: Llsn = NO_LLSN
+    ) -> Report | None:
+        """Tell how much of the log may be ordered next; None while the replica is silent (T7).
+
+        ``committed_end``: what a leader knows to be durable on a write quorum.
+        """
         state, context = self._state, self._state.settled_context
         if self._is_silent():
             return None
@@ -251,7 +260,7 @@ class Ordering:
         if self._may_be_replaced(Llsn(end - 1), reign):
             end = begin
         version = Version(context.version)
-        return Report(state.node, state.stream, term, version, begin, end - begin)
+        return Report(state.node, state.stream, term, version, begin, end - begin, committed_end)
 
     def _is_silent(self) -> bool:
         return not self._state.is_complete or self.is_behind

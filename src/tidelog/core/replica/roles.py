@@ -17,7 +17,6 @@ from tidelog.core.order.commands import Report
 from tidelog.core.replica.changing import Changing
 from tidelog.core.replica.following import Following
 from tidelog.core.replica.leading import Leading
-from tidelog.core.replica.log import NO_LLSN
 from tidelog.core.replica.messages import (
     AddEntriesRequest,
     BecomeLeaderRequest,
@@ -38,7 +37,7 @@ from tidelog.core.replica.ordering import Ordering
 from tidelog.core.replica.state import State
 from tidelog.core.replica.sync_target import SyncTarget
 from tidelog.invariants import check
-from tidelog.types import FIRST_LLSN, NO_NODE, NO_TERM, Llsn, NodeId, Version
+from tidelog.types import FIRST_LLSN, NO_LLSN, NO_NODE, NO_TERM, Llsn, NodeId, Version
 
 FromLeader: TypeAlias = TruncateRequest | AddEntriesRequest | SyncInitRequest | SyncEntriesRequest
 """What only the leader of a term sends."""
@@ -134,7 +133,8 @@ class Roles:
         """Tell what may be ordered next; a fenced replica is silent, and one in a new term (T7)."""
         state, leading, following = self._state, self.leading, self.following
         if leading is not None:
-            return self.ordering.report(leading.term, leading.reign, Llsn(state.log.end - 1))
+            end, committed_end = Llsn(state.log.end - 1), Llsn(state.commit + 1)
+            return self.ordering.report(leading.term, leading.reign, end, committed_end)
         if following is None or not following.is_matched or not state.writes.hard_state_durable:
             return None
         return self.ordering.report(state.term, following.reign, following.matched)

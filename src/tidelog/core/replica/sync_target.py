@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.core.replica.entries import NO_ENTRY, Batch, EntryId
-from tidelog.core.replica.log import NO_LLSN, ReplicaLog
+from tidelog.core.replica.log import ReplicaLog
 from tidelog.core.replica.messages import (
     SnapshotResponse,
     SyncEntriesRequest,
@@ -29,7 +29,7 @@ from tidelog.core.replica.messages import (
 from tidelog.core.replica.options import Ignored
 from tidelog.core.replica.state import State
 from tidelog.core.replica.sync_state import decode_sync_state
-from tidelog.types import NO_NODE, Llsn, NodeId, Version
+from tidelog.types import NO_LLSN, NO_NODE, Llsn, NodeId, Version
 
 
 class SyncTarget:

@@ -6,7 +6,7 @@ White box: no crash has to come at the right time to show that a node counted to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from tidelog.core.order.commands import Quorum, StreamCommit
@@ -36,15 +36,20 @@ def check_committed_durable(
 
 
 def check_ordered_durable(
-    commit: StreamCommit, terms: Mapping[NodeId, Term | None], quorum: Quorum, forgiven: int
+    commit: StreamCommit,
+    terms: Mapping[NodeId, Term | None],
+    ensembles: Iterable[Collection[NodeId]],
+    quorum: Quorum,
+    forgiven: Collection[NodeId] = (),
 ) -> None:
-    """Check what a cut orders against the disks of the ensemble.
+    """Check what a cut orders against the disks of the ensembles that the leader may count on.
 
     ``terms``: of the durable entry at the end of the commit on each replica; None if it has none.
-    The same id there is the same past.  ``forgiven``: so many of those without it lost their disk.
+    The same id there is the same past.  ``forgiven``: those that lost their disk.
     """
-    count = Counter(term for term in terms.values() if term is not None)
-    holders = max(count.values(), default=0) + forgiven
-    needed = len(terms) if quorum is Quorum.ALL else len(terms) // 2 + 1
-    if holders < needed:
-        raise Violation(NAME, f"{commit} is ordered, the disks end with the terms {terms}")
+    for ensemble in ensembles:
+        lost = sum(terms[node] is None and node in forgiven for node in ensemble)
+        count = Counter(term for node in ensemble if (term := terms[node]) is not None)
+        if max(count.values(), default=0) + lost >= quorum.size(len(ensemble)):
+            return
+    raise Violation(NAME, f"{commit} is ordered, the disks end with the terms {terms}")

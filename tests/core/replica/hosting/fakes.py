@@ -35,6 +35,7 @@ class Fake:
     is_behind: bool = False
     is_silent: bool = False
     unordered: int = 0
+    leads: bool = True
     term: Term = FIRST_TERM
     told: Version = NO_VERSION
     asked_others_for: list[Version] = field(default_factory=list)
@@ -62,8 +63,17 @@ class Fake:
         if self.is_silent or self.is_behind or not self.is_complete:
             return None
         version = Version(self.context.version)
-        end = self.context.llsn_end
-        return Report(NODE, self.stream, self.term, version, end, self.unordered)
+        begin = self.context.llsn_end
+        committed = Llsn(begin + self.unordered if self.leads else 0)
+        return Report(NODE, self.stream, self.term, version, begin, self.unordered, committed)
+
+    @property
+    def version(self) -> Version:
+        return self.told
+
+    @property
+    def ordered_end(self) -> Llsn:
+        return self.context.llsn_end
 
     def ordered_up_to(self, llsn_end: int, version: int) -> None:
         begin = self.context.llsn_end

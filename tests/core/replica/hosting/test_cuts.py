@@ -68,6 +68,38 @@ def test_what_comes_behind_a_report_waits_for_its_cut() -> None:
     assert [(one.llsn_begin, one.length) for one in report.reports] == [(3, 3)]
 
 
+def test_what_a_follower_has_durable_waits_for_the_tick() -> None:
+    """Its leader tells as soon as a quorum has it."""
+    node = two()
+    node[1].leads = False
+    node[1].unordered = 2
+    node.touch(1)
+    assert node.told() == []
+    (report,) = node.tick()
+    assert [(one.llsn_begin, one.length, one.committed_end) for one in report.reports] == [
+        (1, 2, 0)
+    ]
+
+
+def test_a_cut_that_orders_more_than_was_reported_is_no_reason_to_report() -> None:
+    node = two()
+    node[1].unordered = 2
+    node.touch(1)
+    node.told()
+    node[1].unordered = 0
+    assert node.hear(result(0, 1, commit(1, 1, 1, 5))) == [], "all is ordered"
+
+
+def test_a_replica_that_heard_of_many_cuts_says_so_at_once() -> None:
+    """They are kept until a majority has them, and only so many can be."""
+    node = two()
+    most = limits.REPORT_CUTS_MAX - 1
+    for version in range(1, most + 1):
+        assert node.hear(result(version - 1, version, commit(version, 1, version, 1))) == []
+    (report,) = node.hear(result(most, most + 1, commit(most + 1, 1, most + 1, 1)))
+    assert [(one.stream, one.version) for one in report.reports] == [(1, most + 1)]
+
+
 def test_what_waits_for_a_cut_that_does_not_come_is_reported_at_the_next_tick() -> None:
     node = two()
     node[1].unordered = 2
@@ -191,15 +223,15 @@ def test_a_restarted_replica_gets_the_cuts_that_it_lost() -> None:
 
 def test_a_replica_whose_history_is_gone_asks_others_and_holds_nobody_back() -> None:
     node = two()
-    node.hear(result(0, 80, commit(79, 2, 1, 1), behind=[(1, 50, 9)]))
+    node.hear(result(0, 20, commit(19, 2, 1, 1), behind=[(1, 10, 9)]))
     (report,) = node.tick()
-    assert node[1].asked_others_for == [50], "nothing was ordered since"
-    assert (report.version, streams_of([report])) == (80, [2])
+    assert node[1].asked_others_for == [10], "nothing was ordered since"
+    assert (report.version, streams_of([report])) == (20, [2])
     node[1].is_behind = False
-    node[1].ordered_up_to(9, 50)
+    node[1].ordered_up_to(9, 10)
     node.touch(1)
     (report,) = node.told()
-    assert (report.version, report.ahead, node[1].told) == (80, (), 80)
+    assert (report.version, report.ahead, node[1].told) == (20, (), 20)
 
 
 def test_a_replica_that_learnt_more_from_others_is_not_told_again() -> None:
