@@ -27,7 +27,9 @@ from tidelog.runtime.gateway import append_shares, copying, publishing, reads
 from tidelog.runtime.gateway.append_router import AppendRouter
 from tidelog.runtime.gateway.cells import Cells
 from tidelog.runtime.gateway.gateway import Gateway
+from tidelog.runtime.gateway.local_reads import LocalReads
 from tidelog.runtime.gateway.rewriting import LocalRewriting
+from tidelog.runtime.gateway.tides import Tides
 from tidelog.runtime.gateway.waiting import Waiting
 
 WAIT_SECONDS: Final = 2.0
@@ -60,6 +62,10 @@ def as_known(_: Any) -> Callable[..., Any]:
         return self.known_high(topic)
 
     return high
+
+
+async def at_once(*_: object) -> None:
+    """Wait for nothing."""
 
 
 def of_nobody(_: Any) -> Callable[[bytes], int]:
@@ -118,6 +124,16 @@ MUTANTS: Final = (
         "a page ends where the last of its parts ends",
         replaced(reads, "_common_end", lambda _: lambda parts: max(p.glsn_end for p in parts)),
         test_reads.test_a_page_ends_where_the_first_of_its_parts_ends,
+    ),
+    Mutant(
+        "a key is looked up before what was answered can be read",
+        replaced(LocalReads, "settle", lambda _: at_once),
+        test_reads.test_a_key_is_found_as_soon_as_its_append_was_answered_be_it_stored_or_not,
+    ),
+    Mutant(
+        "who waits for entries does not have them stored",
+        replaced(Tides, "_hasten", always(None)),
+        test_reads.test_who_waits_at_the_end_has_what_was_ordered_stored_at_once,
     ),
     Mutant(
         "a node takes its own end for that of the topic",

@@ -40,6 +40,8 @@ from tidelog.types import Llsn, StreamId, TopicId
 UNKNOWN_TOPIC = "unknown-topic-{}"
 QUICK_BYTES_MAX = 128 * KIB
 """What is written and synced about as fast as a thread is woken up for it."""
+QUICK_BATCHES_MAX = 4
+"""Where more come together, more are on their way: the event loop has better things to do."""
 
 
 class ReplicaDisk:
@@ -190,6 +192,16 @@ class ReplicaDisk:
         return len(self._pending) > 0
 
     @property
+    def is_urgent(self) -> bool:
+        """Whether something was begun that cannot wait for more."""
+        return self._pending.is_urgent
+
+    @property
+    def last_begun(self) -> int:
+        """The number of the last write that was begun."""
+        return self._pending.last
+
+    @property
     def is_backlogged(self) -> bool:
         """Whether so much waits for the segment writer that appends should be refused (Busy)."""
         return self.node.backlog_is_full
@@ -240,8 +252,10 @@ class ReplicaDisk:
     def _is_quick(self) -> bool:
         group = self._pending.group()
         size = sum([begun.size for begun in group])
+        batches = sum([len(begun.write.batches) for begun in group if begun.write is not None])
         return (
             size <= QUICK_BYTES_MAX
+            and batches <= QUICK_BATCHES_MAX
             and self.node.backlog < CARRY_BACKLOG
             and self.node.wal.is_filled(size + KIB)
             and all(map(self._is_plain, group))

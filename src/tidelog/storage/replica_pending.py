@@ -5,6 +5,7 @@ A reader may find a write both here and in its stream: it counts what is here.
 
 Invariants:
   P1  numbers rise by one; what ``done`` takes away was applied
+  P2  what can wait does so for a write that cannot, and never in large numbers
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -21,6 +23,9 @@ from tidelog.core.replica.log import BATCH_OVERHEAD_BYTES
 from tidelog.core.replica.output import HardState, Write
 from tidelog.limits import GROUP_BYTES_MAX, GROUP_RECORDS_MAX
 from tidelog.types import Llsn, StreamId, TopicId
+
+WAITING_MAX: Final = 256
+"""Of writes that can wait, so many may be in the queue."""
 
 
 class BegunWrite(msgspec.Struct, frozen=True):
@@ -95,6 +100,21 @@ class Pending:
         self._by_stream: dict[StreamId, int] = {}
         """How many writes of each stream are in the queue."""
         self._last = 0
+        self._urgent = 0
+        """The last write that cannot wait."""
+
+    @property
+    def last(self) -> int:
+        """The number of the last write that was begun."""
+        return self._last
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether a write is in the queue that is not to wait for others (P2)."""
+        with self._lock:
+            if len(self._queue) > WAITING_MAX:
+                return True
+            return bool(self._queue) and self._queue[0].number <= self._urgent
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -107,6 +127,8 @@ class Pending:
             self._last += 1
             self._queue.append(BegunWrite(self._last, stream, topic, write, boundary))
             self._by_stream[stream] = self._by_stream.get(stream, 0) + 1
+            if write is None or not write.can_wait:
+                self._urgent = self._last
             return self._last
 
     def group(self) -> list[BegunWrite]:

@@ -4,6 +4,7 @@ Invariants:
   Y1  writes of all replicas become durable in the order in which they came
   Y2  while one group waits for its sync, what comes in waits for the next group
   Y3  a crash keeps all that was synced, and of the rest a prefix of whole writes
+  Y4  a write that can wait begins no group by itself; ``flush`` lets it
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class StorageDisk:
         "_chance",
         "_delays",
         "_durable",
+        "_is_wanted",
         "_plan",
         "_process",
         "_queue",
@@ -56,6 +58,8 @@ class StorageDisk:
         self._queue: list[tuple[StreamId, Write]] = []
         self._begun = 0
         """How many writes of the queue wait for their sync."""
+        self._is_wanted = False
+        """Whether the rest of the queue is to be synced after them."""
 
     def streams(self) -> list[StreamId]:
         """Return the streams that something is known of, in order."""
@@ -77,8 +81,13 @@ class StorageDisk:
         """Take a write; ``written`` is called when it is durable."""
         self.seen(stream).apply(write)
         self._queue.append((stream, write))
-        if not self._begun:
-            self._begin_group()
+        if not write.can_wait:
+            self.flush()
+
+    def flush(self) -> None:
+        """Sync what waits (Y4)."""
+        self._is_wanted = True
+        self._begin_group()
 
     def compact(self, stream: StreamId, snapshot_index: Llsn) -> None:
         """Let dead entries go; the replica must be clean."""
@@ -88,6 +97,9 @@ class StorageDisk:
     # Groups.
 
     def _begin_group(self) -> None:
+        if self._begun or not (self._queue and self._is_wanted):
+            return
+        self._is_wanted = False
         self._begun = len(self._queue)
         process = self._process
         process.world.journal.note(Happened.WRITE, process.node, self._begun)
@@ -99,8 +111,7 @@ class StorageDisk:
         self._begun = 0
         last = self._keep(group)
         self._process.world.journal.note(Happened.SYNC, self._process.node, len(group))
-        if self._queue:
-            self._begin_group()
+        self._begin_group()
         for stream, sequence in last.items():
             self._written(stream, sequence)
 
@@ -122,7 +133,7 @@ class StorageDisk:
             self._sometimes.count(Rare.UNSYNCED_WRITE_LOST, len(self._queue) - kept)
         # What recovery finds it syncs before it is used.
         self._keep(self._queue[:kept])
-        self._queue, self._begun = [], 0
+        self._queue, self._begun, self._is_wanted = [], 0, False
         self._seen = {stream: image.copy() for stream, image in self._durable.items()}
 
 

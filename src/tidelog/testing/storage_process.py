@@ -109,6 +109,7 @@ class StorageProcess(Process):
         for stream, replica in list(self.replicas.items()):
             replica.tick()
             self._settle(stream, replica)
+        self.disk.flush()
         self.hosting.tick()
         self._report()
 
@@ -201,6 +202,8 @@ class StorageProcess(Process):
         """Carry out all that a replica wants done."""
         while replica.has_output:
             self._carry_out(stream, replica, replica.take())
+        if replica.is_awaited:
+            self.disk.flush()
         self._look(stream, replica)
         self.hosting.touched(stream)
 

@@ -205,6 +205,7 @@ def test_members_of_the_metadata_repository_come_and_go(
 def test_replicas_are_equal_and_glsns_dense(cluster: LocalCluster, log: RemoteLog) -> None:
     for number in range(50):
         log.append_batch([b"x%d" % number] * 20)
+    wait_until_level(log)
 
     found = run_json("verify", "--online", "--all", "-d", cluster.url)
 
@@ -261,6 +262,18 @@ def test_who_shows_no_token_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert not status["operators_paused"]
     assert status["streams"][0]["status"] == "running"
+
+
+def wait_until_level(log: RemoteLog) -> None:
+    """Wait until all replicas of each log stream have stored the same order."""
+    deadline = monotonic() + SECONDS
+    while not all(is_level(stream) for stream in log.admin.status().streams):
+        assert monotonic() < deadline, "replicas do not catch up"
+
+
+def is_level(stream: ClusterStream) -> bool:
+    ends = {one.facts.ordered_end_llsn if one.facts else 0 for one in stream.replicas}
+    return len(ends) == 1
 
 
 def wait_until_well(cluster: LocalCluster) -> None:

@@ -45,6 +45,9 @@ class Storage:
     def node_store(self) -> NodeStore:
         return self._twin.disk.node
 
+    def hasten_order(self) -> None:
+        """All is stored."""
+
     def status(self) -> tuple[ReplicaStatus, ...]:
         image = self._twin.image()
         return (

@@ -68,6 +68,8 @@ class FakeReplicas:
         self.node = node
         self.lag: dict[int, int] = {}
         """By topic, how many GLSNs its replicas are behind."""
+        self.waits_to_be_asked = False
+        """Whether what lags is stored as soon as somebody wants to read it."""
         self.listeners: list[Callable[[], None]] = []
         self.refuse: Before = lambda _stream, _sequence: None
         """Asked before each append: an error refuses it."""
@@ -133,6 +135,18 @@ class FakeReplicas:
         if any(self.node not in self._cluster.hosts_of(stream) for stream in streams):
             return None
         return max(self._cluster.engine.high_watermark(topic) - self.lag.get(topic, 0), 0) + 1
+
+    def ordered_end(self, stream: StreamId) -> int:
+        return self._cluster.engine.node.streams[stream].context.glsn_end
+
+    def issued_end(self, topic: TopicId) -> int:
+        return 1
+
+    def hasten_order(self) -> None:
+        """What only waits to be stored can be read a moment later."""
+        if self.waits_to_be_asked and self.lag:
+            self.lag.clear()
+            asyncio.get_running_loop().call_soon(self._cluster.tell)
 
     def settled_end(self, stream: StreamId) -> int | None:
         if self.leader_of(stream) != self.node or self.unsettled:

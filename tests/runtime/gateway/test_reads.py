@@ -290,6 +290,44 @@ def test_a_key_is_looked_up_where_it_is_led_or_else_where_it_is() -> None:
     run(main())
 
 
+def test_a_key_is_found_as_soon_as_its_append_was_answered_be_it_stored_or_not() -> None:
+    async def main() -> None:
+        async with cluster_of(1) as cluster:
+            topic = cluster.create(TOPIC)
+            cluster.show()
+            node = cluster.nodes[ONE]
+            node.replicas.waits_to_be_asked = True
+            async with node.client() as client:
+                batch = sealed(encode_puts([b"k"], [b"v"], timestamp_us=1))
+                assert isinstance(await client.ask(AppendBatches(TOPIC, (1,)), batch), Receipts)
+                node.replicas.lag[topic.topic] = 1
+                answer, attachment = await client.answer(client.send(Get(TOPIC, b"k", 0)))
+                assert isinstance(answer, Page)
+                assert [one.value for one in page_records(answer, attachment)] == [b"v"]
+                assert not node.replicas.lag, "it was waited for"
+
+    run(main())
+
+
+def test_who_waits_at_the_end_has_what_was_ordered_stored_at_once() -> None:
+    async def main() -> None:
+        async with cluster_of(1) as cluster:
+            topic = cluster.create(TOPIC)
+            cluster.show()
+            node = cluster.nodes[ONE]
+            node.replicas.lag[topic.topic] = 1
+            async with node.client() as client, node.client() as writer:
+                number = client.send(ReadPage(TOPIC, 1, wait_ms=10_000))
+                await until(lambda: bool(node.gateway.parts.tides._waiters), "it waits")
+                node.replicas.waits_to_be_asked = True
+                await writer.append(b"x", topic=TOPIC, stream=1)
+                answer, attachment = await client.answer(number)
+                assert isinstance(answer, Page)
+                assert [one.value for one in page_records(answer, attachment)] == [b"x"]
+
+    run(main())
+
+
 def test_ends_and_times_are_found_over_all_streams() -> None:
     async def main() -> None:
         async with cluster_of(3) as cluster:

@@ -32,12 +32,15 @@ class ImageDisk:
         self.gate = threading.Event()
         """Syncs wait until it is set."""
         self.gate.set()
+        self.is_held = False
+        """Whether a sync waits at the gate."""
         self.groups: list[int] = []
         """How many writes each sync made durable."""
         self._seen: dict[StreamId, StreamImage] = {}
         self._durable: dict[StreamId, StreamImage] = {}
         self._queue: list[tuple[int, StreamId, Write]] = []
         self._number = 0
+        self._synced = 0
         self._lock = threading.Lock()
 
     def restart(self) -> None:
@@ -58,6 +61,14 @@ class ImageDisk:
     @property
     def has_begun(self) -> bool:
         return bool(self._queue)
+
+    @property
+    def is_urgent(self) -> bool:
+        return any(not write.can_wait for _, _, write in self._queue)
+
+    @property
+    def last_begun(self) -> int:
+        return self._number
 
     def set_topics(self, topics: Sequence[TopicManifest]) -> None:
         self.topics = topics
@@ -110,15 +121,19 @@ class ImageDisk:
     def sync(self) -> int:
         with self._lock:
             group = list(self._queue)
+        self.is_held = True
         self.gate.wait()
+        self.is_held = False
         if self.error is not None:
             raise self.error
         with self._lock:
             del self._queue[: len(group)]
-        for _, stream, write in group:
+        for number, stream, write in group:
             self.durable(stream).apply(write)
-        self.groups.append(len(group))
-        return group[-1][0]
+            self._synced = number
+        if group:
+            self.groups.append(len(group))
+        return self._synced
 
     def _image(self, stream: StreamId) -> StreamImage:
         return self._seen.setdefault(stream, StreamImage())

@@ -227,6 +227,8 @@ class Member:
 
     async def stop(self) -> None:
         if self._node is not None and self.post is not None:
+            if isinstance(self.storage, ImageStorage):
+                self.storage.disk.gate.set()  # It has a last sync.
             await self._node.stop()
             await self.post.stop()
             self._node = self.post = None

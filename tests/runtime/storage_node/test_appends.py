@@ -17,6 +17,7 @@ from tests.runtime.storage_node.scripted import (
     scene,
 )
 from tidelog.core.order.commands import StreamStatus, UpdateStream
+from tidelog.core.replica.messages import Role
 from tidelog.errors import (
     Busy,
     DiskFull,
@@ -51,6 +52,42 @@ async def test_a_lone_append_on_idle_nodes_waits_for_no_timer() -> None:
         for number in range(3):
             placed = await cluster.member(1).node.append(STREAM, batch(b"a"))
             assert placed.glsn == number + 1
+
+
+@scene
+async def test_an_append_is_told_before_its_order_is_stored_and_read_when_somebody_asks() -> None:
+    patient = StorageNodeOptions(tick_seconds=PATIENT_SECONDS, session=OPTIONS.session)
+    async with running(options=patient) as cluster, asyncio.timeout(PATIENT_SECONDS / 2):
+        await cluster.elect(1, (2, 3))
+        node = cluster.member(1).node
+        placed = await node.append(STREAM, batch(b"a"), producer=7, sequence=1)
+        assert (node.ordered_end(STREAM), node.issued_end(TOPIC)) == (2, 2)
+        assert node.readable_end(TOPIC, [STREAM]) == 1, "it waits for company on its way to disk"
+        again = await node.append(STREAM, batch(b"a"), producer=7, sequence=1)
+        assert (again.glsn, again.duplicate) == (placed.glsn, True), "its GLSN is known"
+        node.hasten_order()
+        await cluster.until(lambda: node.readable_end(TOPIC, [STREAM]) == 2)
+        again = await node.append(STREAM, batch(b"a"), producer=7, sequence=1)
+        assert again.glsn == placed.glsn
+
+
+@scene
+async def test_who_waits_for_an_answer_has_order_stored_at_once() -> None:
+    patient = StorageNodeOptions(tick_seconds=PATIENT_SECONDS, session=OPTIONS.session)
+    async with running(options=patient) as cluster, asyncio.timeout(PATIENT_SECONDS / 2):
+        await cluster.elect(1, (2, 3))
+        await cluster.member(1).node.append(STREAM, batch(b"a"))
+        status = await cluster.status(1)  # What it says is durable, and so is all before it.
+        assert status.role is Role.LEADER
+
+
+@scene
+async def test_order_is_stored_at_the_next_tick_if_nothing_else_is() -> None:
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        await cluster.member(1).node.append(STREAM, batch(b"a"))
+        nodes = [member.node for member in cluster.members]
+        await cluster.until(lambda: all(node.readable_end(TOPIC, [STREAM]) == 2 for node in nodes))
 
 
 @scene
@@ -247,7 +284,8 @@ async def test_the_end_for_compare_and_set_is_known_only_when_all_is_ordered() -
         waiting = node.append(STREAM, batch(b"a", b"a", b"a"))
         assert node.settled_end(STREAM) is None
         await waiting
-        assert node.settled_end(STREAM) == 4
+        assert node.settled_end(STREAM) is None, "it cannot be read yet"
+        await cluster.until(lambda: node.settled_end(STREAM) == 4)  # To ask for it has it stored.
         assert cluster.member(2).node.settled_end(STREAM) is None, "it does not lead"
         assert node.readable_end(TOPIC, [STREAM]) == 4
 

@@ -186,6 +186,56 @@ class Watcher:
         await _until(holds)
 
 
+def order(sequence: int, llsn_end: int) -> Write:
+    """What a cut gives to entries that are durable."""
+    context = CommitContext(sequence, llsn_end - 1, llsn_end - 1, llsn_end - 1, 1)
+    run = GlsnRun(Llsn(llsn_end - 1), Glsn(llsn_end - 1), 1)
+    return Write(sequence=sequence, runs=(run,), context=context)
+
+
+@scene
+async def test_what_can_wait_becomes_durable_with_what_cannot() -> None:
+    watcher = Watcher()
+    watcher.begin(1)
+    await watcher.until(partial(watcher.has_synced, 1))
+    watcher.disk.begin(STREAM, TOPIC, order(2, 2))
+    watcher.thread.kick()
+    await asyncio.sleep(0.01)
+    assert watcher.durable == [1]
+    watcher.disk.begin(STREAM, TOPIC, write(3, 2))
+    watcher.thread.kick()
+    await watcher.until(partial(watcher.has_synced, 3))
+    assert watcher.disk.groups == [1, 2], "one sync for both"
+    await watcher.thread.stop()
+
+
+@scene
+async def test_what_can_wait_is_synced_when_somebody_asks_be_it_during_a_sync() -> None:
+    watcher = Watcher()
+    watcher.disk.gate.clear()
+    watcher.begin(1)
+    await watcher.until(lambda: watcher.disk.is_held)
+    watcher.disk.begin(STREAM, TOPIC, order(2, 2))
+    watcher.thread.flush()
+    watcher.disk.gate.set()
+    await watcher.until(partial(watcher.has_synced, 2))
+    assert watcher.disk.groups == [1, 1]
+    await watcher.thread.stop()
+
+
+@scene
+async def test_what_can_wait_goes_with_a_wal_file_that_is_left_and_with_the_last_sync() -> None:
+    watcher = Watcher()
+    watcher.begin(1)
+    await watcher.until(partial(watcher.has_synced, 1))
+    watcher.disk.begin(STREAM, TOPIC, order(2, 2))
+    await watcher.thread.roll()
+    await watcher.until(partial(watcher.has_synced, 2))
+    watcher.disk.begin(STREAM, TOPIC, order(3, 3))
+    await watcher.thread.stop()
+    assert watcher.disk.groups == [1, 1, 1]
+
+
 @scene
 async def test_what_the_disk_had_no_room_for_is_written_when_there_is() -> None:
     watcher = Watcher()

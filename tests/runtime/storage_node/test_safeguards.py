@@ -19,6 +19,7 @@ from tests.runtime.storage_node import (
 )
 from tidelog.core.replica.entries import Batch
 from tidelog.core.replica.log import ReplicaLog
+from tidelog.core.replica.replica import Replica
 from tidelog.errors import LogError
 from tidelog.invariants import InvariantViolation
 from tidelog.runtime.storage_node import host
@@ -29,6 +30,7 @@ from tidelog.runtime.storage_node.node import StorageNode
 from tidelog.runtime.storage_node.reading import Reading
 from tidelog.runtime.storage_node.sessions_in import _Visitor
 from tidelog.runtime.storage_node.sessions_out import LeaderSessions
+from tidelog.runtime.storage_node.syncs import Syncs
 from tidelog.types import Llsn
 
 WAIT_SECONDS: Final = 0.5
@@ -72,6 +74,24 @@ MUTANTS: Final[list[tuple[object, str, object, Callable[[], None]]]] = [
         "_depose",
         lambda *_: None,
         test_appends.test_who_waits_for_a_deposed_leader_hears_that_nobody_knows,
+    ),
+    (
+        Replica,
+        "is_awaited",
+        False,
+        test_appends.test_who_waits_for_an_answer_has_order_stored_at_once,
+    ),
+    (
+        Syncs,
+        "flush",
+        lambda *_: None,
+        test_appends.test_order_is_stored_at_the_next_tick_if_nothing_else_is,
+    ),
+    (
+        Appends,
+        "note_runs",
+        lambda *_: None,
+        test_appends.test_an_append_is_told_before_its_order_is_stored_and_read_when_somebody_asks,
     ),
     (
         host,

@@ -7,12 +7,15 @@ steps since the last ``take``, so that one write and one message carry what pile
   2. lets ``write`` take effect for readers of its ``Store`` at once, and makes it durable: writes
      complete in the order of their sequence numbers, and ``Replica.written(sequence)`` says that
      all up to that one are durable.  A crash keeps a prefix of the writes, each whole or not.
-     A batch is kept or cut as a whole, so the host trims only where one begins;
+     A batch is kept or cut as a whole, so the host trims only where one begins.  A write that
+     ``can_wait`` may be made durable along with the next one, but not much later, and at once
+     while ``Replica.is_awaited``;
   3. tells clients what became of their appends: ``stored``, ``propagated`` and ``ordered`` are
      ends (LLSNs not included) that never go back while the replica leads; with ``deposed`` all
-     appends that wait are answered as unknown.  ``ordered`` waits for the context to be durable,
-     though a crash would lose no GLSN: log readers see an entry only then, and who was told that
-     it is ordered may read at once;
+     appends that wait are answered as unknown.  ``ordered`` does not wait for the context to be
+     durable here: the entries are, and the metadata repository keeps the cut until a majority has
+     it durable, so a crash loses no GLSN.  Log readers see an entry only when it is durable here,
+     so who was told that it is ordered and reads at once has to wait for that;
   4. says what its store does not tell any more: ``compacted``, when dead entries may be gone, and
      ``joined``, when it is not known any more who appended which entries.
 """
@@ -79,6 +82,19 @@ class Write(msgspec.Struct, frozen=True):
     state: bytes | None = None
     filled: Filled | None = None
     trim_to: Llsn | None = None
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether it brings nothing but GLSNs, which the metadata repository keeps as well."""
+        return not (
+            self.batches
+            or self.hard_state is not None
+            or self.truncate_to is not None
+            or self.trim_to is not None
+            or self.filled is not None
+            or self.wipe
+            or self.drop
+        )
 
 
 class Output(msgspec.Struct, frozen=True):

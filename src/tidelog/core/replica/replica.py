@@ -147,6 +147,11 @@ class Replica:
         is_due = leading is not None and leading.due
         return is_due or self._state.has_output or self._progress() != self._told
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for an answer until all writes are durable."""
+        return self._state.owes
+
     def take(self) -> Output:
         """Hand over what has to be done; see ``Output``."""
         if self._roles.leading is not None:
@@ -170,7 +175,7 @@ class Replica:
             stored = max(stored, state.writes.durable_end)
             # Nothing is told to be propagated before it is stored.
             propagated = max(propagated, min(state.writes.durable_end, Llsn(state.commit + 1)))
-        return stored, propagated, max(ordered, state.writes.durable_context.llsn_end)
+        return stored, propagated, max(ordered, state.context.llsn_end)
 
     # --- what it looks like ---
 
@@ -254,6 +259,11 @@ class Replica:
     def version(self) -> Version:
         """All cuts up to this one are applied, or wait for their entries."""
         return self._roles.ordering.version
+
+    @property
+    def ordered_end(self) -> Llsn:
+        """How far the stream is ordered by the cuts up to ``version``."""
+        return self._roles.ordering.ordered_end
 
     @property
     def ensemble(self) -> tuple[NodeId, ...]:

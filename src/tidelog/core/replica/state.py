@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from tidelog.core.replica.commit_context import NONE, CommitContext
 from tidelog.core.replica.entries import NO_ENTRY, NO_PRODUCER, Batch, EntryId, GlsnRun
-from tidelog.core.replica.log import NO_LLSN, ReplicaLog
+from tidelog.core.replica.log import ReplicaLog
 from tidelog.core.replica.messages import Message, Reason, Refusal, ToReplica
 from tidelog.core.replica.options import Ignored, ReplicaOptions
 from tidelog.core.replica.output import Filled, HardState, Output, Store
@@ -26,7 +26,17 @@ from tidelog.core.replica.producers import ProducerState, ProducerTable
 from tidelog.core.replica.writes import Writes
 from tidelog.errors import CorruptData
 from tidelog.invariants import check
-from tidelog.types import FIRST_LLSN, NO_NODE, NO_TERM, Llsn, NodeId, StreamId, Term, Version
+from tidelog.types import (
+    FIRST_LLSN,
+    NO_LLSN,
+    NO_NODE,
+    NO_TERM,
+    Llsn,
+    NodeId,
+    StreamId,
+    Term,
+    Version,
+)
 
 NEVER_A_MEMBER: Final = HardState(NO_TERM, is_complete=False, is_member=False, had=NO_ENTRY)
 
@@ -191,6 +201,11 @@ class State:
         """Send what had to wait until something was durable."""
         while self._promises and self.writes.is_durable(self._promises[0][0]):
             self.messages.append(self._promises.popleft()[1])
+
+    @property
+    def owes(self) -> bool:
+        """Whether something is to be said once what happened so far is durable."""
+        return bool(self._promises)
 
     def break_promises(self) -> None:
         """Withdraw what was not said yet: the role is over, or the log another."""

@@ -52,6 +52,8 @@ class HasReplicas(Protocol):
     @property
     def is_disk_full(self) -> bool: ...
 
+    def hasten_order(self) -> None: ...
+
     def status(self) -> tuple[ReplicaStatus, ...]: ...
 
 
@@ -174,7 +176,8 @@ class NodeStores:
         return (*self._storage.maintenance.damage.values(), *given_up)
 
     def replicas(self) -> tuple[ReplicaFacts, ...]:
-        """All of this node."""
+        """All of this node, as far as they are stored; what is ordered beyond that soon will be."""
+        self._storage.hasten_order()
         streams = self._storage.node_store.streams
         return tuple(
             [_replica(replica, streams.get(replica.stream)) for replica in self._storage.status()]

@@ -45,6 +45,7 @@ class Cells:
     async def look(self, topic: TopicManifest, key: bytes) -> bytes | None:
         """What a key is at the moment; NotLeader if another node knows better."""
         self._check_leader(topic)
+        await self._local.settle(topic)
         return await self._local.readers.run(lambda: self._lookup(topic)(key))
 
     async def change(
@@ -83,6 +84,7 @@ class Cells:
         loop = asyncio.get_running_loop()
         while True:
             self._check_leader(topic)
+            await self._local.settle(topic)
             end = self._replicas.settled_end(_stream(topic))
             if end is not None:
                 return end

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from tidelog.embedded.cut_ends import CutEnds
 from tidelog.embedded.pages import EnginePage, chosen_streams, find_piece, read_page
 from tidelog.embedded.positions import find_end, find_time
-from tidelog.errors import CorruptData, UnknownStream
+from tidelog.errors import Busy, CorruptData, UnknownStream
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import FindEnd, FindTime, Get, Position, ReadPage
 from tidelog.interface.routing import stream_of_key
@@ -23,6 +23,9 @@ from tidelog.server.reads import encode_page
 from tidelog.types import StreamId
 
 T = TypeVar("T")
+
+_SETTLE_SECONDS: Final = 5.0
+"""For one write to the disk."""
 
 
 class LocalReads:
@@ -53,6 +56,16 @@ class LocalReads:
             for stream in streams or topic.streams
             if self.tides.end(topic.topic, (stream,)) is not None
         )
+
+    async def settle(self, topic: TopicManifest, streams: Sequence[int] = ()) -> None:
+        """Wait until all that is ordered of streams that are here can be read here.
+
+        An append may have been answered a moment before.  Busy if that takes too long.
+        """
+        for stream in self.readable(topic, streams):
+            end = self.replicas.ordered_end(StreamId(stream))
+            if not await self.tides.wait_for(topic.topic, (stream,), end, _SETTLE_SECONDS):
+                raise Busy(f"what log stream {stream} has ordered cannot be read yet: try again")
 
     async def page(
         self, topic: TopicManifest, message: ReadPage, finish: Callable[[EnginePage], T]
@@ -104,6 +117,7 @@ class LocalReads:
 
     async def get(self, topic: TopicManifest, message: Get) -> Reply:
         stream = stream_of_key(topic, message.key)
+        await self.settle(topic, (stream,))
         end = self.tides.end(topic.topic, (stream,))
         if end is None:
             raise UnknownStream(f"log stream {stream} is not on this node")

@@ -56,6 +56,7 @@ class Tides:
             return True
         if self._stopped or seconds <= 0:
             return False
+        self._hasten()
         waiter = _Waiter(topic, streams, end, self._loop.create_future())
         self._waiters.add(waiter)
         try:
@@ -87,6 +88,10 @@ class Tides:
             if not waiter.reached.done():
                 waiter.reached.set_result(None)
 
+    def _hasten(self) -> None:
+        """What is waited for may be ordered, and wait for company on its way to the disk."""
+        self._replicas.hasten_order()
+
     def _reaches(self, topic: int, streams: tuple[int, ...], end: int) -> bool:
         found = self.end(topic, streams)
         return found is not None and found >= end
@@ -98,7 +103,9 @@ class Tides:
             if key not in ends:
                 ends[key] = self.end(*key)
             found = ends[key]
-            if found is not None and found >= waiter.end and not waiter.reached.done():
+            if found is None or found < waiter.end:
+                self._hasten()
+            elif not waiter.reached.done():
                 waiter.reached.set_result(None)
         for topic, watched in list(self._watched.items()):
             key = (topic, watched.streams)

@@ -69,6 +69,7 @@ class LocalUpkeep:
         return self._local.view(topic, self._local.cluster.high_watermark(topic.topic))
 
     async def snapshot(self, topic: TopicManifest) -> None:
+        await self._local.settle(topic)
         stores = self._log(topic).stores(topic)
         maintenance = self._replicas.maintenance
 
@@ -120,6 +121,7 @@ class LocalUpkeep:
 
     async def explain(self, topic: TopicManifest, message: Explain) -> Lines:
         stream = stream_of_key(topic, message.key)
+        await self._local.settle(topic)
         log = self._log(topic)
         if stream not in log.node.streams:
             raise UnknownStream(f"log stream {stream} is not on this node")
@@ -129,6 +131,7 @@ class LocalUpkeep:
         return Lines(tuple(lines))
 
     async def topic_figures(self, topic: TopicManifest) -> TopicStats:
+        await self._local.settle(topic)
         log = self._log(topic)
         return await self._chores.run(lambda: topic_stats(log, topic))
 

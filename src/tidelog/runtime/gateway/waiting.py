@@ -18,7 +18,7 @@ from tidelog.formats.messages import FindEnd, Page, ReadPage
 from tidelog.runtime.gateway.holders import TRY_ANOTHER, Holders
 from tidelog.runtime.gateway.local_reads import LocalReads
 from tidelog.runtime.gateway.peers import Peers
-from tidelog.types import NodeId
+from tidelog.types import NodeId, TopicId
 
 _REMOTE_WAIT_SECONDS: Final = 5.0
 """How long one request to another node waits at the end of a log."""
@@ -91,8 +91,9 @@ class Waiting:
         if not here or (self._tides.end(topic.topic, here) or 0) >= end:
             return
         wait = min(self._catch_up_seconds, seconds / 2)
-        with suppress(Unreachable):
-            await self._cluster.refresh(wait)
+        if self._local.replicas.issued_end(TopicId(topic.topic)) < end:
+            with suppress(Unreachable):
+                await self._cluster.refresh(wait)
         await self._tides.wait_for(topic.topic, here, end, wait)
 
     async def _wait(

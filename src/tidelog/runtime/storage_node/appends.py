@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -64,8 +65,8 @@ class StreamAppends:
         self._waiting: dict[Ack, list[_Waiter]] = {ack: [] for ack in Ack}
         self._timed: dict[Ack, deque[tuple[Llsn, float]]] = {ack: deque() for ack in Ack}
         """Ends of appends and when they came, until they reach a stage."""
-        self._runs: deque[GlsnRun] = deque()
-        """GLSNs that are on their way to the disk."""
+        self._runs: list[GlsnRun] = []
+        """GLSNs that are on their way to the disk, in order."""
 
     @property
     def waiting(self) -> int:
@@ -86,7 +87,7 @@ class StreamAppends:
                 timed.append((end, now))
 
     def note_runs(self, runs: Sequence[GlsnRun]) -> None:
-        """Remember GLSNs until the entries that have them are ordered for good."""
+        """Remember GLSNs until the disk has them."""
         self._runs.extend(runs)
 
     def reach(self, ack: Ack, end: Llsn) -> list[_Waiter]:
@@ -105,19 +106,15 @@ class StreamAppends:
         return begins
 
     def glsn_of(self, llsn: Llsn) -> int:
-        """The GLSN of an entry that became ordered just now; 0 if it is not among them.
-
-        To be asked in rising order.
-        """
-        self.forget_runs(llsn)
-        if not self._runs or llsn < self._runs[0].llsn_begin:
+        """The GLSN of an entry, if it is on its way to the disk; else 0."""
+        place = bisect_right(self._runs, llsn, key=_end)
+        if place == len(self._runs) or llsn < self._runs[place].llsn_begin:
             return 0
-        return self._runs[0].glsn_begin + llsn - self._runs[0].llsn_begin
+        return self._runs[place].glsn_begin + llsn - self._runs[place].llsn_begin
 
     def forget_runs(self, end: Llsn) -> None:
         """Whoever asks for the GLSNs before ``end`` from now on asks the disk."""
-        while self._runs and self._runs[0].llsn_end <= end:
-            self._runs.popleft()
+        del self._runs[: bisect_right(self._runs, end, key=_end)]
 
     def depose(self) -> list[_Waiter]:
         """Forget all; return who waits."""
@@ -127,6 +124,10 @@ class StreamAppends:
         self._ends[Ack.STORED] = self._ends[Ack.PROPAGATED] = FIRST_LLSN
         self._runs.clear()
         return left
+
+
+def _end(run: GlsnRun) -> Llsn:
+    return run.llsn_end
 
 
 class Appends:
@@ -174,6 +175,10 @@ class Appends:
         """GLSNs of a stream that is led here are on their way to the disk."""
         self._streams[stream].note_runs(runs)
 
+    def stored(self, stream: StreamId, ordered_end: Llsn) -> None:
+        """The disk knows the GLSNs of the entries before an end."""
+        self._streams[stream].forget_runs(ordered_end)
+
     def progress(self, stream: StreamId, output: Output) -> None:
         """Take what a replica tells of its appends."""
         if output.deposed:
@@ -196,8 +201,6 @@ class Appends:
         self._waiting -= len(reached)
         for waiter in reached:
             self._end(stream, waiter, ack)
-        if ack is Ack.ORDERED:
-            appends.forget_runs(end)
         now, stage = self._loop.time(), self._counters.stages[ack]
         for begin in appends.reached_times(ack):
             stage.observe(now - begin)

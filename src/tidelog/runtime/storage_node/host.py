@@ -57,6 +57,7 @@ class BegunWrite(NamedTuple):
     stream: StreamId
     sequence: int
     is_trim: bool
+    is_order: bool
 
 
 class Host:
@@ -96,7 +97,9 @@ class Host:
         self.began_anew: Callable[[StreamId], None] = _tell_nobody
         """Told when the log of a replica was deleted, or filled up."""
         self.has_news = False
-        """Whether more may be readable than before."""
+        """Whether more may be readable than before, or would be if it were durable."""
+        self.is_awaited = False
+        """Whether somebody waits for an answer until all that was begun is durable."""
         self.has_reported = False
         """Whether a report went out that leaves something to order."""
 
@@ -145,11 +148,13 @@ class Host:
             written[write.stream] = write.sequence
             if write.is_trim:
                 trimmed[write.stream] = None
+            self.has_news |= write.is_order
         self._counters.group_writes.observe(count)
         for stream, sequence in written.items():
             replica = self._replicas.get(stream)
             if replica is not None:
                 replica.written(sequence)
+                self._appends.stored(stream, replica.durable_context.llsn_end)
                 self._touch(stream)
         self._reopen()
         return list(trimmed)
@@ -269,6 +274,7 @@ class Host:
         """Carry out all that a replica wants; its refusals go to ``asker``, if that is told."""
         while replica.has_output:
             self._carry_out(stream, replica, replica.take(), asker)
+        self.is_awaited |= replica.is_awaited
         self.hosting.touched(stream)
         self._note_role(stream, replica)
 
@@ -291,8 +297,8 @@ class Host:
     def _begin(self, stream: StreamId, replica: Replica, write: Write) -> None:
         topic = self._replicas.topic_of(stream)
         self._last_number = self._disk.begin(stream, topic, write)
-        is_trim = write.trim_to is not None
-        self._begun.append(BegunWrite(self._last_number, stream, write.sequence, is_trim))
+        is_trim, is_order = write.trim_to is not None, write.context is not None
+        self._begun.append(BegunWrite(self._last_number, stream, write.sequence, is_trim, is_order))
         if write.runs and replica.role is Role.LEADER:
             self._appends.note_runs(stream, write.runs)
         if write.wipe or write.drop or write.filled is not None:

@@ -139,7 +139,8 @@ class StorageNode:
         """Open the replicas that are on the disk, and take part."""
         self._disk.set_fetching(self._chores.run_only, self._on_fetched)
         self._replicas.open()
-        self._post.on((OperatorToNode, Collect, CommitResult, Ping), self._receive)
+        self._post.on((OperatorToNode, Ping), self._receive)
+        self._post.on((Collect, CommitResult), self._receive, at_once=True)
         self._post.on_session(self._following.accept)
         self._metadata.on_view(self._on_view)
         self._is_running = True
@@ -253,6 +254,7 @@ class StorageNode:
     def _take_tick(self) -> None:
         self._ticks += 1
         self._host.tick()
+        self._syncs.flush()
         if self._ticks % FULL_RETRY_TICKS == 0:
             self._syncs.retry()
         for stream, why in self._housekeeping.tick():
@@ -265,7 +267,11 @@ class StorageNode:
             self._host.has_reported = False
             self._reported = self._reported or self._loop.time()
         self._host.send()
-        self._syncs.kick()
+        if self._host.is_awaited:
+            self._host.is_awaited = False
+            self._syncs.flush()
+        else:
+            self._syncs.kick()
         if self._host.has_news:
             self._host.has_news = False
             self._reading.tell()
@@ -355,7 +361,7 @@ class StorageNode:
             )
 
     def settled_end(self, stream: StreamId) -> int | None:
-        """Where the next append would begin, if all before it is ordered for good; else None.
+        """Where the next append would begin, if all before it is ordered and readable; else None.
 
         For compare-and-set: what is looked at now is what the append follows, if nothing is awaited
         in between.
@@ -364,7 +370,27 @@ class StorageNode:
         if replica is None or replica.role is not Role.LEADER or not self._is_running:
             return None
         end = replica.head.llsn + 1
-        return end if end == replica.durable_context.llsn_end else None
+        if end == replica.durable_context.llsn_end:
+            return end
+        self.hasten_order()
+        return None
+
+    def hasten_order(self) -> None:
+        """Let what is ordered be readable as soon as it can be: somebody waits for it."""
+        if self._is_running:
+            self._syncs.flush()
+
+    def issued_end(self, topic: TopicId) -> int:
+        """The first GLSN that no cut has issued that this node was told of."""
+        return self._reading.issued_end(topic)
+
+    def ordered_end(self, stream: StreamId) -> int:
+        """The first GLSN above all that entries of a stream got, as far as its replica here knows.
+
+        Somebody may have been told of them already that cannot be read yet.
+        """
+        replica = self._replicas.get(stream)
+        return 0 if replica is None else replica.context.glsn_end
 
     def _find_glsn(self, stream: StreamId, llsn: Llsn) -> int:
         store = self._disk.node.streams.get(stream)

@@ -33,6 +33,10 @@ class Reading:
         """Hosting took cuts (G1)."""
         self._watermarks |= {one.topic: one.glsn for one in result.watermarks}
 
+    def issued_end(self, topic: TopicId) -> int:
+        """The first GLSN that the cuts which hosting took did not issue."""
+        return self._watermarks.get(topic, 0) + 1
+
     def learn(self, view: MetadataView) -> None:
         """A view tells high watermarks and ends at one moment."""
         self._seen = Snapshot(

@@ -32,9 +32,9 @@ def a_group(*data: bytes) -> Group:
 
 def test_a_report_tells_what_is_unordered_and_durable() -> None:
     group = a_group(b"x", b"y")
-    for node in (NODE_1, NODE_2):
-        expected = Report(node, STREAM, group[1].term, Version(0), Llsn(1), 2)
-        assert group[node].report() == expected
+    for node, committed in ((NODE_1, Llsn(3)), (NODE_2, Llsn(0))):
+        expected = Report(node, STREAM, group[1].term, Version(0), Llsn(1), 2, committed)
+        assert group[node].report() == expected, "a leader knows what is committed"
 
 
 def test_a_report_begins_behind_what_was_ordered() -> None:
@@ -137,10 +137,12 @@ def test_a_cut_is_stored_in_one_write_with_its_glsns() -> None:
     (write,) = group.members[1].disk.waiting
     assert write.context is not None
     assert sum(run.length for run in write.runs) == write.context.length == 2
+    assert write.can_wait
+    assert group.members[1].ordered == 3, "the cut is kept by the metadata repository"
     assert group.image(1).context == NONE
-    assert group.members[1].ordered == 0
+    assert group[1].durable_context == NONE, "nobody can read it yet"
     group.release(1)
-    assert group.members[1].ordered == 3
+    assert group[1].durable_context.llsn_end == 3
 
 
 def test_a_cut_tells_a_follower_that_its_entries_are_committed() -> None:
@@ -337,6 +339,23 @@ def test_what_a_crash_took_of_a_cut_comes_again_from_the_history() -> None:
     group.pass_time(30)
     group.tell_cuts(2)
     assert group[2].context.llsn_end == 2
+
+
+def test_an_order_that_nobody_has_stored_is_told_again_after_all_have_crashed() -> None:
+    """A client was told of it, and only the metadata repository knows it."""
+    group = a_group(b"x")
+    group.report()
+    group.cut()
+    group.hold_back(1, 2, 3)
+    group.tell_cuts(1, 2, 3)
+    told = group[1].context
+    assert group.members[1].ordered == told.llsn_end == 2
+    group.restart(1, 2, 3)
+    assert [group[node].context for node in (1, 2, 3)] == [NONE] * 3
+    group.elect(2, 1, 3)
+    group.tell_cuts(1, 2, 3)
+    group.pass_time(30)
+    assert [group[node].context for node in (1, 2, 3)] == [told] * 3
 
 
 def test_a_restarted_replica_goes_on_from_its_context() -> None:
