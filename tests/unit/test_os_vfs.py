@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.storage.os_vfs import WRITE_BUFFERS_MAX, OsFile, OsVfs
+from tidelog.storage import os_vfs
+from tidelog.storage.os_vfs import WRITE_BUFFERS_MAX, WRITEBACK_BYTES, OsFile, OsVfs
 from tidelog.storage.vfs import FileKind, Vfs
 from tidelog.testing.disk import SimDisk
 
@@ -554,3 +555,55 @@ except BlockingIOError:
         found = os.statvfs(tmp_path)
         free = OsVfs().free_bytes(str(tmp_path))
         assert abs(free - found.f_bavail * found.f_frsize) < 1 << 30
+
+
+def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The ranges that the disk is told to begin with."""
+    ranges: list[tuple[int, int]] = []
+
+    def note(descriptor: int, offset: int, length: int) -> bool:
+        ranges.append((offset, offset + length))
+        return True
+
+    monkeypatch.setattr(os_vfs, "start_writeback", note)
+    return ranges
+
+
+def test_a_new_file_is_handed_to_the_disk_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranges = handed_over(monkeypatch)
+    file = OsVfs().create(str(tmp_path / "f"))
+    piece = bytes(WRITEBACK_BYTES // 4 + 1)
+    for number in range(10):
+        file.write_at(number * len(piece), (piece,))
+    step = 4 * len(piece)
+    assert ranges == [(0, step), (step, 2 * step)], "each byte once, in pieces worth a call"
+    file.sync()
+    file.write_at(2 * step, (bytes(2 * WRITEBACK_BYTES),))
+    file.close()
+    assert len(ranges) == 2, "from its first sync on a file is like any other"
+
+
+def test_a_file_that_was_there_is_left_to_its_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").write_bytes(b"")
+    ranges = handed_over(monkeypatch)
+    file = OsVfs().open(str(tmp_path / "f"), write=True)
+    file.write_at(0, (bytes(4 * WRITEBACK_BYTES),))
+    file.close()
+    assert ranges == []
+
+
+def test_a_system_that_cannot_begin_early_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not os_vfs.start_writeback(-1, 0, 1)
+    monkeypatch.setattr(os_vfs, "_system_call", None)
+    file = OsVfs().create(str(tmp_path / "f"))
+    data = os.urandom(2 * WRITEBACK_BYTES)
+    file.write_at(0, (data,))
+    file.sync()
+    assert file.read_at(0, len(data)) == data
+    file.close()
