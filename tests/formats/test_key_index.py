@@ -28,6 +28,7 @@ from tidelog.formats.key_index import (
     rows_from_batches,
     sort_rows,
 )
+from tidelog.formats.key_rows import constant
 from tidelog.formats.segment import SpecialEntry
 from tidelog.invariants import InvariantViolation
 from tidelog.limits import KEY_PAGE_ROWS
@@ -189,6 +190,32 @@ def test_sorting_orders_by_hash_version_and_llsn(keys: int) -> None:
     assert as_tuples(result) == sorted(as_tuples(rows))
     assert not is_sorted(rows)
     assert is_sorted(no_rows())
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 1)] * 5), max_size=5),
+    st.sets(st.sampled_from(["hash_hi", "hash_lo", "version_hi", "version_lo", "llsn"])),
+)
+def test_rows_are_sorted_if_no_row_is_below_the_one_before_it(
+    found: list[tuple[int, ...]], constants: set[str]
+) -> None:
+    """Each column decides where those before it tie; one that never varies decides nothing."""
+    names = ("hash_hi", "hash_lo", "version_hi", "version_lo", "llsn")
+    count = len(found)
+    columns = {
+        name: constant(1, count, np.uint64)
+        if name in constants
+        else np.array([row[place] for row in found], dtype=np.uint64)
+        for place, name in enumerate(names)
+    }
+    rows = KeyRows(
+        storage=constant(0, count, np.uint64),
+        kind=constant(2, count, np.uint8),
+        size=constant(0, count, np.uint32),
+        **columns,
+    )
+    places = list(zip(*(columns[name].tolist() for name in names), strict=True))
+    assert is_sorted(rows) == (places == sorted(places))
 
 
 def test_rows_can_be_sliced_filtered_and_joined() -> None:

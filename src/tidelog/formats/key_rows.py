@@ -157,16 +157,18 @@ def _hash_order(hashes: U64) -> tuple[NDArray[np.intp], U64]:
 
 def is_sorted(rows: KeyRows) -> bool:
     """Whether K1 holds."""
-    if not bool(np.all(rows.hash_hi[:-1] <= rows.hash_hi[1:])):
-        return False
-    ties = np.flatnonzero(rows.hash_hi[:-1] == rows.hash_hi[1:])
-    for column in (rows.hash_lo, rows.version_hi, rows.version_lo, rows.llsn):
-        if not len(ties):
-            break
+    tied: NDArray[np.bool_] | None = None  # Rows that equal the next one in all columns so far.
+    for column in (rows.hash_hi, rows.hash_lo, rows.version_hi, rows.version_lo, rows.llsn):
         if column.strides == (0,):
             continue
-        before, after = column[ties], column[ties + 1]
-        if bool(np.any(before > after)):
+        # Keys that are often overwritten have many ties: to look at all rows costs less than to
+        # pick those.
+        before, after = column[:-1], column[1:]
+        falls = before > after
+        if bool((falls if tied is None else falls & tied).any()):
             return False
-        ties = ties[before == after]
+        equal = before == after
+        tied = equal if tied is None else tied & equal
+        if not bool(tied.any()):
+            return True
     return True

@@ -180,7 +180,7 @@ def _live_by_key(rows: RowColumns, boundary: int) -> tuple[Bools, Bools, Bools]:
     key_begins = np.ones(count + 1, dtype=np.bool_)
     key_begins[1:-1] = False
     for column in (rows.hash_hi, rows.hash_lo, rows.storage):
-        ordered = column[order]
+        ordered = column.take(order)
         key_begins[1:-1] |= ordered[1:] != ordered[:-1]
 
     # Within a key the rows at or below the boundary come first; the last of them is the newest.
@@ -215,13 +215,16 @@ def row_order(first: Sequence[U64], rows: RowColumns) -> npt.NDArray[np.intp]:
 
 def _ascend(columns: Sequence[U64], order: npt.NDArray[np.intp]) -> bool:
     """Whether rows in this ``order`` ascend by all columns, the first one being known to."""
-    first = columns[0][order]
-    ties = np.flatnonzero(first[1:] == first[:-1])
-    for column in columns[1:]:
-        before, after = column[order[ties]], column[order[ties + 1]]
-        if bool(np.any(before > after)):
+    tied = np.ones(len(order) - 1, dtype=np.bool_)
+    for column in columns:
+        # Ties are many where keys are often overwritten, and picking them costs more than this.
+        ordered = column.take(order)
+        before, after = ordered[:-1], ordered[1:]
+        if bool((tied & (before > after)).any()):
             return False
-        ties = ties[before == after]
+        tied &= before == after
+        if not bool(tied.any()):
+            return True
     return True
 
 
