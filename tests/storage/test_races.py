@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
+
+import pytest
 
 from tests.storage.streams import Streams, put, puts, value, values
 from tests.storage.watched import Once
@@ -16,6 +18,8 @@ from tidelog.core.replica.producers import ProducerState, ProducerTable
 from tidelog.formats.snapshot import decode_snapshot
 from tidelog.limits import SNAPSHOT_BYTES_MAX
 from tidelog.storage.atomic_file import read_file
+from tidelog.storage.liveness import MemorySource
+from tidelog.storage.memtable import Memtable
 from tidelog.testing.disk import Op
 
 
@@ -135,6 +139,32 @@ def test_a_snapshot_and_its_state_are_of_one_moment() -> None:
     snapshot = decode_snapshot(data or b"")
     assert snapshot.state.context.llsn_end == snapshot.index + 1 == published.index + 1
     story.store().producers = ProducerTable()
+    story.assert_live()
+
+
+def test_appends_do_not_wait_for_a_snapshot_that_sorts_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes meanwhile, an older write of it or not, is the business of the next one."""
+    story = Streams.new()
+    story.write(puts(range(10), "old"))
+    look = MemorySource.of
+    waited: list[bool] = []
+
+    def beside(memtables: Sequence[Memtable], index: int, hash_seed: int) -> MemorySource:
+        writer = threading.Thread(target=lambda: story.write(puts(range(5), "new")))
+        writer.start()
+        writer.join(5)
+        waited.append(writer.is_alive())
+        return look(memtables, index, hash_seed)
+
+    monkeypatch.setattr(MemorySource, "of", beside)
+    assert list(story.snapshot().live) == list(range(1, 11))
+    assert waited == [False]
+    monkeypatch.undo()
+    assert list(story.snapshot().live) == list(range(6, 16))
+    story.flush()
+    story.reopen()
     story.assert_live()
 
 

@@ -68,14 +68,14 @@ def read_plan(data: bytes | memoryview, streams: Sequence[int]) -> StreamPlan:
 def apply_plan(store: StreamStore, plan: StreamPlan, log_id: bytes) -> CheckedPlan:
     """Check a plan and snapshot the stream by it (P8); raises ``PlanRefused`` if it is no good."""
     with store.applying, store.lock:
-        state, segments, seen = store.state(), store.view.segments, store.snapshot
-        index = state.context.llsn_end - 1
-        memory = MemorySource.of(store.view.memtables, index, store.place.hash_seed)
+        state, view, seen = store.state(), store.view, store.snapshot
+    index = state.context.llsn_end - 1
+    memory = MemorySource.of(view.memtables, index, store.place.hash_seed)
     check_fits(store, plan, log_id, state)
     if store.log_versions:
         # The end of the topic may lie behind that of the stream.
         plan = replace(plan, boundary=min(plan.boundary, state.context.glsn_end - 1))
-    stream = StreamSources(segments, memory, index, state.trim_llsn_end)
+    stream = StreamSources(view.segments, memory, index, state.trim_llsn_end)
     checked = check_plan(stream, store.opened, plan)
     checked.liveness.live.difference_update(seen.dead())  # P7
     if not store.publish(state, checked.liveness, seen):

@@ -348,10 +348,11 @@ class StreamStore:
         """Snapshot everything ordered so far; publishes the new live indexes as one value."""
         check(not self.shared_keys, "streams that share their keys are snapshotted together")
         with self.applying, self.lock:  # A half applied filling would be taken for a whole log.
-            state, seen, segments = self.state(), self.snapshot, self.view.segments
-            index = state.context.llsn_end - 1
-            memory = self._memory_source(index)
-        self.publish(state, self._liveness(segments, memory, index, state), seen)
+            state, seen, view = self.state(), self.snapshot, self.view
+        # Keys are hashed and sorted while appends go on: whatever they add lies behind the index.
+        index = state.context.llsn_end - 1
+        memory = MemorySource.of(view.memtables, index, self.place.hash_seed)
+        self.publish(state, self._liveness(view.segments, memory, index, state), seen)
         return self.snapshot
 
     def publish(self, state: StreamState, liveness: Liveness, seen: SnapshotState) -> bool:
