@@ -29,7 +29,7 @@ _KEYED: Final = bytes(int(number in WITH_KEY) for number in range(256))
 """Translates kinds into 1 for PUT and DELETE and 0 for others."""
 _MANY: Final = 64
 """From so many entries on a batch is worth being held with others for numpy."""
-_HELD_BYTES_MAX: Final = 2 * MIB
+_HELD_BYTES_MAX: Final = 8 * MIB
 
 _GlsnOf: TypeAlias = Callable[[U64], U64]
 
@@ -127,8 +127,7 @@ def _are_alike(a: Batch, b: Batch) -> bool:
 
 def _part_of(batches: list[Batch], seed: int) -> _Part:
     """The rows of alike batches whose entries are all keyed."""
-    key_lengths = [_lengths(batch, Column.KEY_OFFSETS) for batch in batches]
-    lengths = np.concatenate(key_lengths)
+    lengths = _lengths(batches, Column.KEY_OFFSETS)
     count, first = len(lengths), batches[0]
     storage = (
         constant(first.storage_id_at(0), count, np.uint64)
@@ -139,19 +138,15 @@ def _part_of(batches: list[Batch], seed: int) -> _Part:
     implicit = low is None or high is None
     zeros = constant(0, count, np.uint64)
     hash_hi, hash_lo = _hashes(batches, lengths, storage, seed)
-    sizes = [
-        keys + _lengths(batch, Column.VALUE_OFFSETS)
-        for batch, keys in zip(batches, key_lengths, strict=True)
-    ]
     rows = KeyRows(
         hash_hi=hash_hi,
         hash_lo=hash_lo,
         storage=storage,
         version_hi=zeros if implicit else _joined(batches, Column.VERSIONS_HIGH, np.uint64),
         version_lo=zeros if implicit else _joined(batches, Column.VERSIONS_LOW, np.uint64),
-        llsn=np.concatenate([_llsns(batch) for batch in batches]),
+        llsn=_llsns(batches),
         kind=constant(first.kind_at(0), count, np.uint8),
-        size=np.concatenate(sizes),
+        size=lengths + _lengths(batches, Column.VALUE_OFFSETS),
     )
     return _Part(rows, slice(None) if implicit else None)
 
@@ -177,20 +172,29 @@ def _hashes(batches: list[Batch], lengths: U32, storage: U64, seed: int) -> tupl
     return hash_hi, hash_lo
 
 
-def _llsns(batch: Batch) -> U64:
+def _llsns(batches: list[Batch]) -> U64:
+    first, end = batches[0].first_llsn, batches[-1].end_llsn
+    if end - first == sum([batch.count for batch in batches]):
+        return np.arange(first, end, dtype=np.uint64)  # None is missing between them.
+    return np.concatenate([_llsns_of(batch) for batch in batches])
+
+
+def _llsns_of(batch: Batch) -> U64:
     column = batch.column(Column.LLSNS)
     if column is None:
         return np.arange(batch.first_llsn, batch.end_llsn, dtype=np.uint64)
     return np.frombuffer(column, dtype=np.uint32) + np.uint64(batch.first_llsn)
 
 
-def _lengths(batch: Batch, column: Column) -> U32:
+def _lengths(batches: list[Batch], column: Column) -> U32:
     """The length of each key or value."""
-    offsets = batch.column(column)
-    if offsets is None:
-        return np.zeros(batch.count, dtype=np.uint32)
-    places: U32 = np.frombuffer(offsets, dtype=np.uint32)
-    return places[1:] - places[:-1]
+    if batches[0].column(column) is None:
+        return np.zeros(sum([batch.count for batch in batches]), dtype=np.uint32)
+    places: U32 = _joined(batches, column, np.uint32)
+    lengths: U32 = places[1:] - places[:-1]
+    # From the last offset of a batch to the first of the next one there is no entry.
+    ends = np.cumsum([batch.count + 1 for batch in batches])
+    return np.delete(lengths, ends[:-1] - 1)
 
 
 # ---- small batches, and those of several kinds

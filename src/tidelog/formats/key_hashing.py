@@ -24,8 +24,9 @@ PREFIX_BYTES: Final = 8
 _HASHED_BYTES_MAX: Final = 128
 """What is longer follows other rules, and takes so long that a call for each is no matter."""
 _FEW: Final = 64
-_ROWS_AT_ONCE: Final = 8192
-"""The columns of so many rows stay in the processor's cache."""
+_ROWS_AT_ONCE: Final = 32768
+"""The columns of so many rows stay in the processor's cache, and take long enough that threads
+which append get on meanwhile."""
 
 _SECRET: Final = np.frombuffer(
     bytes.fromhex(
