@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from struct import pack
 
 import numpy as np
@@ -109,3 +110,18 @@ def test_a_bitmap_has_the_llsns_of_its_array(llsns: list[int]) -> None:
     """However they lie: as a range, close together, far apart."""
     for chosen in (llsns, [llsn for llsn in llsns if llsn <= 40]):
         assert bitmap_of(np.array(chosen, dtype=np.uint64)) == BitMap64(chosen)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6000), st.integers(1, 4000)), min_size=1, max_size=4),
+    st.sampled_from([0, 2**63]),
+    st.randoms(use_true_random=False),
+)
+def test_a_bitmap_has_the_llsns_of_long_ranges_in_any_order(
+    ranges: list[tuple[int, int]], base: int, chance: Random
+) -> None:
+    chosen = list(
+        {base + llsn for first, length in ranges for llsn in range(first, first + length)}
+    )
+    chance.shuffle(chosen)
+    assert bitmap_of(np.array(chosen, dtype=np.uint64)) == BitMap64(sorted(chosen))
