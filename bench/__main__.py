@@ -27,6 +27,7 @@ from bench import (
     spark_write,
 )
 from bench.machine import facts
+from bench.page_cache import PageCache
 from bench.peers import running as peers
 from bench.peers import works as peer_works
 from bench.plots import PLOTS
@@ -82,9 +83,11 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
     parts = PARTS if options.only is None else (options.only,)
     command = " ".join(("python -m bench", *sys.argv[1:]))
     results = Results(facts(directory), command)
+    page_cache = PageCache(directory, 0 if options.quick else None)
+    page_cache.fill()
     if "appends" in parts:
         scale = appends.QUICK if options.quick else appends.Scale()
-        for figures in appends.measure_appends(directory, scale):
+        for figures in appends.measure_appends(directory, scale, page_cache.fill):
             results.appends.append(figures)
             rates = ", ".join(f"{f.engine} {f.records_per_second:,.0f}/s" for f in figures)
             tell(f"{figures[1].work.name}: {rates}")
@@ -130,14 +133,16 @@ def run(options: argparse.Namespace, directory: Path) -> Results:
             tell_of(name, measured)
     if "scaling" in parts:
         of_scaling = scaling.QUICK if options.quick else scaling.Scale()
-        for curve, point in scaling.measure_scaling(directory, of_scaling):
+        for curve, point in scaling.measure_scaling(directory, of_scaling, page_cache.fill):
             results.scaling.setdefault(curve, []).append(point)
             tell_of(f"{curve.value}: {point.text}", point.figures)
     if "peers" in parts:
         works = peer_works.QUICK if options.quick else peer_works.Scale()
         works = replace(works, rounds=options.rounds or works.rounds)
         names = options.peers.split(",")
-        results.peers = peers.measure_peers(directory, options.cache, works, names, tell)
+        results.peers = peers.measure_peers(
+            directory, options.cache, works, names, tell, page_cache.fill
+        )
     return results
 
 

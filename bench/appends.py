@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,9 +71,15 @@ def works() -> list[Work]:
     ]
 
 
-def measure_appends(directory: Path, scale: Scale) -> Iterator[list[Figure]]:
-    """For each work the figures of all engines, the disk first."""
+def measure_appends(
+    directory: Path, scale: Scale, before_each: Callable[[], None] = lambda: None
+) -> Iterator[list[Figure]]:
+    """For each work the figures of all engines, the disk first.
+
+    ``before_each`` work, the machine is brought into the same state.
+    """
     for work in works():
+        before_each()
         yield _measure_work(directory, work, scale)
 
 

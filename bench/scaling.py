@@ -50,8 +50,13 @@ OF_A_SIZE: Final = 4
 """Appends under way, whatever their size."""
 
 
-def measure_scaling(directory: Path, scale: Scale) -> Iterator[tuple[Curve, Point]]:
-    """All points of all curves, each curve on a fresh cluster."""
+def measure_scaling(
+    directory: Path, scale: Scale, before_each: Callable[[], None] = lambda: None
+) -> Iterator[tuple[Curve, Point]]:
+    """All points of all curves, each curve on a fresh cluster.
+
+    ``before_each`` curve, the machine is brought into the same state.
+    """
     curves: dict[Curve, Callable[[LocalCluster, Scale], Iterator[Point]]] = {
         Curve.STREAMS: stream_points,
         Curve.CLIENTS: client_points,
@@ -59,6 +64,7 @@ def measure_scaling(directory: Path, scale: Scale) -> Iterator[tuple[Curve, Poin
         Curve.LENGTH: length_points,
     }
     for curve, points in curves.items():
+        before_each()
         place = directory / f"scaling-{curve.name.lower()}"
         with LocalCluster(NODES, directory=place, streams=1) as cluster:
             for point in points(cluster, scale):

@@ -60,9 +60,17 @@ class PeerResults:
 
 
 def measure_peers(
-    directory: Path, cache: Path, scale: Scale, names: Sequence[str], tell: Tell
+    directory: Path,
+    cache: Path,
+    scale: Scale,
+    names: Sequence[str],
+    tell: Tell,
+    before_each: Callable[[], None] = lambda: None,
 ) -> PeerResults:
-    """Everything, with a line for each figure as it comes."""
+    """Everything, with a line for each figure as it comes.
+
+    ``before_each`` system begins, the machine is brought into the same state.
+    """
     results = PeerResults()
     peers = list(_installed(names, Store(cache), results, tell))
     found: dict[tuple[Work, Row], list[Figures]] = {}
@@ -70,6 +78,7 @@ def measure_peers(
         for peer in peers:
             for variant in peer.variants:
                 tell(f"round {number + 1}, {peer.name}, {variant.name}")
+                before_each()
                 place = directory / "peers"
                 for work, row, figures in _measured(peer, variant, place, scale, results, tell):
                     found.setdefault((work, row), []).append(figures)
