@@ -261,8 +261,10 @@ class Group:
             self.settle(10)
             self.cut()
             self.settle(10)
-            ends = {(h.replica.head, h.ordered) for h in self.hosts.values()}
-            if len(ends) == 1 and all(h.replica.is_complete for h in self.hosts.values()):
+            replicas = [host.replica for host in self.hosts.values()]
+            ends = {(one.head, one.context.llsn_end) for one in replicas}
+            ends |= {(one.durable_head, one.durable_context.llsn_end) for one in replicas}
+            if len(ends) == 1 and all(one.is_complete for one in replicas):
                 return
             if self.chance.random() < 0.2:
                 self.elect()
