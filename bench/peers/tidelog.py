@@ -32,7 +32,7 @@ from tidelog.testing import LocalCluster
 
 Level = Literal["propagated", "ordered"]
 
-IN_FLIGHT: Final = 64
+IN_FLIGHT: Final = 128
 """Batches under way: what queues up during a sync and a cut goes into the next ones."""
 TIMEOUT_MS: Final = 60_000
 _ENCODER: Final = msgspec.msgpack.Encoder()

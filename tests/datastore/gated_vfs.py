@@ -47,8 +47,8 @@ class GatedVfs:
 
     # -- as it is -----------------------------------------------------------------------------
 
-    def create(self, path: str) -> File:
-        return GatedFile(self, self.inner.create(path), path)
+    def create(self, path: str, *, once: bool = False) -> File:
+        return GatedFile(self, self.inner.create(path, once=once), path)
 
     def open(self, path: str, *, write: bool = False) -> File:
         return GatedFile(self, self.inner.open(path, write=write), path)

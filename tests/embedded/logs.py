@@ -139,8 +139,8 @@ class GatedVfs(SimVfs):
         self._gate = gate
         self._suffix = suffix
 
-    def create(self, path: str) -> File:  # type: ignore[override]
-        return GatedFile(super().create(path), self._gate_of(path))
+    def create(self, path: str, *, once: bool = False) -> File:  # type: ignore[override]
+        return GatedFile(super().create(path, once=once), self._gate_of(path))
 
     def open(self, path: str, *, write: bool = False) -> File:  # type: ignore[override]
         return GatedFile(super().open(path, write=write), self._gate_of(path))

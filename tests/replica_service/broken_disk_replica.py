@@ -72,9 +72,9 @@ class BrokenVfs(OsVfs):
     def __init__(self, fault: Fault) -> None:
         self._fault = fault
 
-    def create(self, path: str) -> File:  # type: ignore[override]
+    def create(self, path: str, *, once: bool = False) -> File:  # type: ignore[override]
         self._fault.strike("create", path)
-        return BrokenFile(super().create(path), path, self._fault)
+        return BrokenFile(super().create(path, once=once), path, self._fault)
 
     def open(self, path: str, *, write: bool = False) -> File:  # type: ignore[override]
         return BrokenFile(super().open(path, write=write), path, self._fault)

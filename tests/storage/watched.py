@@ -49,9 +49,9 @@ class WatchedVfs:
     inner: Vfs
     watcher: Watcher
 
-    def create(self, path: str) -> File:
+    def create(self, path: str, *, once: bool = False) -> File:
         self.watcher(Op.CREATE, path)
-        return WatchedFile(self.inner.create(path), self, path)
+        return WatchedFile(self.inner.create(path, once=once), self, path)
 
     def open(self, path: str, *, write: bool = False) -> File:
         self.watcher(Op.OPEN, path)

@@ -129,7 +129,7 @@ class ReadOnlyDisk:
 
     # -- files --------------------------------------------------------------------------------
 
-    def create(self, path: str) -> File:
+    def create(self, path: str, *, once: bool = False) -> File:
         file = MemoryFile()
         self._add(path, _Made(self._new_stat(FileKind.FILE), file))
         return file

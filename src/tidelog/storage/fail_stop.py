@@ -29,9 +29,9 @@ class FailStopVfs:
     inner: Vfs
     failed: str | None = None
 
-    def create(self, path: str) -> File:
+    def create(self, path: str, *, once: bool = False) -> File:
         with self._writing(f"create {path}"):
-            return FailStopFile(self.inner.create(path), self, path)
+            return FailStopFile(self.inner.create(path, once=once), self, path)
 
     def open(self, path: str, *, write: bool = False) -> File:
         with self._reading(path):

@@ -6,6 +6,7 @@ alone, no descriptor outlives an exec, and there is no cursor: reads and writes 
 New files are written from their beginning to their end and synced then.  What comes to some
 megabytes is handed to the disk on the way (``start_writeback``): if it all went at once, every
 other sync, such as that of the WAL for an append, would wait until the last byte of it is there.
+Those that are written ``once`` go past the page cache, as far as the file system lets them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import stat
 from collections.abc import Sequence
 from typing import Any, Final
 
+from tidelog.storage.direct_file import DirectFile, is_whole
 from tidelog.storage.vfs import FileKind, FileStat
 
 FILE_MODE: Final = 0o600
@@ -56,11 +58,16 @@ def start_writeback(descriptor: int, offset: int, length: int) -> bool:
 class OsFile:
     """An open file descriptor."""
 
-    __slots__ = ("_descriptor", "_handed_over", "_path")
+    __slots__ = ("_descriptor", "_direct", "_handed_over", "_is_once", "_path")
 
-    def __init__(self, descriptor: int, path: str, *, is_new: bool = False) -> None:
+    def __init__(
+        self, descriptor: int, path: str, *, is_new: bool = False, is_once: bool = False
+    ) -> None:
         self._descriptor = descriptor
         self._path = path
+        self._is_once = is_once
+        """Whether large writes are to go past the page cache."""
+        self._direct: DirectFile | None = None
         self._handed_over: int | None = 0 if is_new else None
         """Up to where a new file was handed to the disk; None from its first sync on."""
 
@@ -82,6 +89,8 @@ class OsFile:
     def write_at(self, offset: int, parts: Sequence[bytes | memoryview]) -> None:
         if offset < 0:  # The system takes -1 for the cursor, which this interface does not have.
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._path)
+        if self._is_once and self._write_directly(offset, parts):
+            return
         if len(parts) <= WRITE_BUFFERS_MAX:
             size = sum(map(len, parts))
             if os.pwritev(self._descriptor, parts, offset) == size:
@@ -102,6 +111,21 @@ class OsFile:
                 index += 1
             if written:
                 buffers[index] = memoryview(buffers[index])[written:]
+
+    def _write_directly(self, offset: int, parts: Sequence[bytes | memoryview]) -> bool:
+        """Write past the page cache; False, with nothing lost, if that cannot be."""
+        if not is_whole(offset, sum(map(len, parts))):
+            return False
+        try:
+            if self._direct is None:
+                self._direct = DirectFile(self._path)
+            self._direct.write_at(offset, parts)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self._is_once = False  # The file system wants it otherwise.
+            return False
+        return True
 
     def _hand_over(self, end: int) -> None:
         begin = self._handed_over or 0
@@ -124,7 +148,11 @@ class OsFile:
             return
         # The number is forgotten first: it may belong to another file as soon as it is closed.
         descriptor, self._descriptor = self._descriptor, -1
-        os.close(descriptor)
+        try:
+            if self._direct is not None:
+                self._direct.close()
+        finally:
+            os.close(descriptor)
 
 
 class OsLock:
@@ -155,9 +183,9 @@ class OsVfs:
 
     __slots__ = ()
 
-    def create(self, path: str) -> OsFile:
+    def create(self, path: str, *, once: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        return OsFile(os.open(path, flags, FILE_MODE), path, is_new=True)
+        return OsFile(os.open(path, flags, FILE_MODE), path, is_new=True, is_once=once)
 
     def open(self, path: str, *, write: bool = False) -> OsFile:
         flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC

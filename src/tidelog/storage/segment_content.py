@@ -31,10 +31,11 @@ from tidelog.formats.segment import (
     encode_segment_header,
 )
 from tidelog.invariants import check
+from tidelog.storage.direct_file import PIECE_BYTES
 from tidelog.storage.vfs import File, Vfs
 
-_WRITE_BYTES: Final = 256 << 10
-"""Size of one write.  Threads that append get on while one runs, so it should come soon."""
+_WRITE_BYTES: Final = PIECE_BYTES
+"""Size of one write, which may so go past the page cache."""
 
 SegmentBatch: TypeAlias = bytes | memoryview | Batch
 """A batch that was checked when it was decoded, or bytes that are to be."""
@@ -70,7 +71,7 @@ def write_segment_file(
     first = next(batches, None)
     if first is None:
         return None
-    file = vfs.create(path)
+    file = vfs.create(path, once=True)
     try:
         footer = _Writer(file, content).write(chain((first,), batches))
         if sync:
@@ -165,12 +166,17 @@ class _Writer:
         self._parts.append(data)
         self._parts_bytes += len(data)
         if self._parts_bytes >= _WRITE_BYTES:
-            self._flush()
+            self._flush(self._parts_bytes % _WRITE_BYTES)
 
-    def _flush(self) -> None:
+    def _flush(self, kept_bytes: int = 0) -> None:
+        """Write all but the last bytes, which are less than the last part has."""
+        kept: list[bytes | memoryview] = []
+        if kept_bytes:
+            last = memoryview(self._parts[-1])
+            self._parts[-1], kept = last[:-kept_bytes], [last[-kept_bytes:]]
         self._file.write_at(self._written, self._parts)
-        self._written += self._parts_bytes
-        self._parts, self._parts_bytes = [], 0
+        self._written += self._parts_bytes - kept_bytes
+        self._parts, self._parts_bytes = kept, kept_bytes
 
 
 def _checked(given: SegmentBatch) -> Batch:

@@ -65,8 +65,12 @@ class Lock(Protocol):
 class Vfs(Protocol):
     """Files and directories, by path.  Paths are strings with ``/``."""
 
-    def create(self, path: str) -> File:
-        """Create a new file for reading and writing; FileExistsError if the name is taken."""
+    def create(self, path: str, *, once: bool = False) -> File:
+        """Create a new file for reading and writing; FileExistsError if the name is taken.
+
+        ``once``: it is written from its beginning to its end, and nobody is expected to read it
+        soon.  Then large writes may go past the page cache.
+        """
         ...
 
     def open(self, path: str, *, write: bool = False) -> File:

@@ -150,7 +150,7 @@ class SimVfs:
     def __init__(self, disk: SimDisk) -> None:
         self.disk = disk
 
-    def create(self, path: str) -> SimFile:
+    def create(self, path: str, *, once: bool = False) -> SimFile:
         path = canonical(path)
         with _Call(self.disk, Op.CREATE, path) as call:
             place = self._free_place(call, path)
