@@ -9,7 +9,7 @@ import pytest
 from tests.storage.streams import Streams, delete, delete_storage, put, puts, value
 from tidelog.core.compaction.explain import StorageDelete
 from tidelog.formats.entry import Entry, Kind
-from tidelog.storage.liveness import Liveness, compute_liveness
+from tidelog.storage.liveness import Liveness, MemorySource, compute_liveness
 
 
 def liveness(story: Streams, rows_max: int) -> Liveness:
@@ -18,7 +18,7 @@ def liveness(story: Streams, rows_max: int) -> Liveness:
     return compute_liveness(
         store.view.segments,
         store.opened,
-        store._memory_source(index),
+        MemorySource.of(store.view.memtables, index, store.place.hash_seed),
         index=index,
         boundary=store.current_boundary(),
         trim_llsn_end=store.trim_llsn_end,

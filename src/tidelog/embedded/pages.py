@@ -180,6 +180,7 @@ def _walk_fetched(pieces: Sequence[StreamPiece], end: int) -> _Walk:
 def _walk(store: StreamStore, begin: int, end: int) -> _Walk:
     """(first GLSN, stream, piece) of one stream's entries in ``[begin, end)``, ascending."""
     llsn_end = store.llsn_at_or_after(end)
+    store.pins.note_reader()
     for piece in store.read(store.llsn_at_or_after(begin), llsn_end):
         if piece.begin < piece.end:
             first = piece.batch.llsn_at(piece.begin)

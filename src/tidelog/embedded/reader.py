@@ -51,6 +51,7 @@ def _scan(store: StreamStore, begin: int, end: int) -> Iterator[Record]:
     """One stream's records with GLSNs in ``[begin, end)``, a batch in memory at a time."""
     llsn_begin = store.llsn_at_or_after(begin)
     llsn_end = store.llsn_at_or_after(end)
+    store.pins.note_reader()
     pieces = store.read(llsn_begin, llsn_end)
     return chain.from_iterable(records_of(store.stream, piece) for piece in pieces)
 

@@ -61,17 +61,18 @@ class SegmentContent:
 
 
 def write_segment_file(
-    vfs: Vfs, path: str, content: SegmentContent, *, sync: bool = True
+    vfs: Vfs, path: str, content: SegmentContent, *, sync: bool = True, is_awaited: bool = False
 ) -> SegmentFooter | None:
     """Create ``path`` and write a whole segment to it; FileExistsError if the name is taken.
 
-    None, and no file, when there are no batches: a segment is never empty.
+    None, and no file, when there are no batches: a segment is never empty.  ``is_awaited``:
+    somebody will read it soon, so it had better stay in the page cache.
     """
     batches = iter(content.batches)
     first = next(batches, None)
     if first is None:
         return None
-    file = vfs.create(path, once=True)
+    file = vfs.create(path, once=not is_awaited)
     try:
         footer = _Writer(file, content).write(chain((first,), batches))
         if sync:

@@ -51,10 +51,13 @@ def write_segment(
     kept: Iterable[tuple[Batch, Sequence[int]]],
     runs: GlsnRuns,
     rows: KeyRows | None = None,
+    *,
+    is_awaited: bool = False,
 ) -> SegmentFooter | None:
     """Write and sync a segment file at ``path``; None, and no file, when nothing is kept.
 
-    ``rows`` are those of what is kept, sorted, if they are known.
+    ``rows`` are those of what is kept, sorted, if they are known; ``is_awaited``: somebody will
+    read it soon.
     """
     content = SegmentContent(
         number=number,
@@ -65,7 +68,7 @@ def write_segment(
         rows=rows,
         hash_seed=place.hash_seed if rows is None else None,
     )
-    return write_segment_file(vfs, path, content)
+    return write_segment_file(vfs, path, content, is_awaited=is_awaited)
 
 
 def flush_memtable(
@@ -75,10 +78,12 @@ def flush_memtable(
     table: Memtable,
     snapshot: SnapshotState,
     trim_llsn_end: int,
+    *,
+    is_awaited: bool = False,
 ) -> Segment | None:
     """Write the segment of a memtable under its final name; None when everything in it is dead.
 
-    The name is durable when this returns.
+    The name is durable when this returns.  ``is_awaited``: somebody will read it soon.
     """
     check(table.runs.llsn_end >= table.end_llsn, "M2: a memtable is flushed once it is ordered")
     final = f"{place.directory}/{segment_name(number)}"
@@ -88,7 +93,9 @@ def flush_memtable(
     batches = (stored.view() for stored in table.batches)
     kept = kept_batches(batches, snapshot, trim_llsn_end, table.end_llsn)
     rows = _known_rows(table, snapshot, trim_llsn_end)
-    footer = write_segment(vfs, place, temporary, number, kept, table.runs, rows)
+    footer = write_segment(
+        vfs, place, temporary, number, kept, table.runs, rows, is_awaited=is_awaited
+    )
     if footer is None:
         return None
     vfs.rename(temporary, final)

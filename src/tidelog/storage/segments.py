@@ -20,6 +20,9 @@ from tidelog.storage.memtable import Memtable
 from tidelog.storage.vfs import FileKind, Vfs
 
 SEGMENT_SUFFIX = ".segment"
+AWAITED_SEGMENTS = 64
+"""After a read; with WAL files of the usual size, 4 GB.  Who reads in turns, such as Spark, comes
+back for what was written meanwhile."""
 
 
 def segment_name(number: int) -> str:
@@ -111,6 +114,8 @@ class StreamView:
 class Pins:
     """Counts the readers of each generation of views, so that files outlive their readers (S3)."""
 
+    _awaited: int = 0
+    """So many of the next segments will probably be read soon."""
     _generation: int = 0
     _readers: dict[int, int] = field(default_factory=dict)
     _retired: list[tuple[int, str]] = field(default_factory=list)
@@ -129,6 +134,16 @@ class Pins:
                 self._readers[generation] -= 1
                 if not self._readers[generation]:
                     del self._readers[generation]
+
+    def note_reader(self) -> None:
+        """Somebody has read, and will probably come back for what is written next."""
+        self._awaited = AWAITED_SEGMENTS
+
+    def awaits(self) -> bool:
+        """Whether somebody waits for the next segment; to be asked once for each."""
+        awaits = self._awaited > 0
+        self._awaited -= awaits
+        return awaits
 
     def retire(self, paths: Iterable[str]) -> None:
         """These files are in no view from now on."""

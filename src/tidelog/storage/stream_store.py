@@ -277,8 +277,9 @@ class StreamStore:
         """Write a frozen memtable as a segment and put that in its place."""
         segment: Segment | None = None
         if table.batches and table.end_llsn > self.trim_llsn_end:
+            number, trim, is_awaited = self.next_segment, self.trim_llsn_end, self.pins.awaits()
             segment = flush_memtable(
-                self.vfs, self.place, self.next_segment, table, self.snapshot, self.trim_llsn_end
+                self.vfs, self.place, number, table, self.snapshot, trim, is_awaited=is_awaited
             )
         with self.lock:
             if not any(other is table for other in self.view.memtables):
@@ -388,7 +389,7 @@ class StreamStore:
 
         Which deletes were dead before is not known: all that are silent now are noted.
         """
-        memory = self._memory_source(snapshot.index)
+        memory = MemorySource.of(self.view.memtables, snapshot.index, self.place.hash_seed)
         found = self._liveness(self.view.segments, memory, snapshot.index, snapshot.state)
         deletes = self._noting(snapshot.deletes, found.silent)
         return replace(snapshot, live_count=len(found.live), deletes=deletes), found.live
@@ -421,9 +422,6 @@ class StreamStore:
         """The GC boundary that a snapshot has: of ``state``, or of now."""
         state = state or self.state()
         return state.context.glsn_end - 1 if self.log_versions else state.boundary
-
-    def _memory_source(self, index: int) -> MemorySource:
-        return MemorySource.of(self.view.memtables, index, self.place.hash_seed)
 
     # -- state ------------------------------------------------------------------------------
 
