@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -18,6 +19,7 @@ from tidelog.interface.arrow import record_batches
 from tidelog.interface.records import records_of
 from tidelog.limits import KIB
 from tidelog.storage.replica_disk import QUICK_BYTES_MAX
+from tidelog.storage.replica_frame import ReplicaFrame
 from tidelog.testing.disk import Choice
 from tidelog.types import Llsn, StreamId, Term
 
@@ -63,6 +65,22 @@ def test_many_writes_of_several_streams_are_one_frame(twin: Twin) -> None:
     frames = twin.disk.node.wal.frames
     twin.sync()
     assert twin.disk.node.wal.frames == frames + 1
+
+
+def test_batches_that_were_written_do_not_wait_for_the_garbage_collector(twin: Twin) -> None:
+    """A cycle in what a sync leaves would keep megabytes until a full collection."""
+    gc.collect()
+    gc.disable()
+    try:
+        twin.append("a", "b", producer=7, sequence=3)
+        twin.order()
+        twin.append("c")
+        twin.write(truncate_to=3, hard_state=HardState(Term(2), is_complete=True))
+        twin.sync()
+        frames = [found for found in gc.get_objects() if isinstance(found, ReplicaFrame)]
+    finally:
+        gc.enable()
+    assert frames == []
 
 
 def test_a_small_write_to_a_known_stream_is_synced_at_once(twin: Twin) -> None:

@@ -126,7 +126,7 @@ class ReplicaFrame:
             RecordType.TRUNCATE,
             stream,
             (encode_truncate(truncate),),
-            lambda wal_file: self.applier.truncate(stream, end, wal_file),
+            partial(self.applier.truncate, stream, end),
         )
 
     def _batch(self, stream: StreamId, tail: _Tail, batch: Batch) -> None:
@@ -146,7 +146,7 @@ class ReplicaFrame:
             RecordType.BATCH,
             stream,
             (stored.data,),
-            lambda wal_file: self.applier.batch(stream, stored, place, previous, wal_file),
+            partial(self.applier.batch, stream, stored, place, previous),
             previous,
         )
 
@@ -169,7 +169,7 @@ class ReplicaFrame:
             RecordType.CARRY,
             stream,
             (encode_carry(begin),),
-            lambda wal_file: self.applier.carry(stream, begin, wal_file),
+            partial(self.applier.carry, stream, begin),
         )
         for stored in waiting:
             view = stored.view()
