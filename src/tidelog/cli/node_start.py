@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tidelog.cli.config import config_option
+from tidelog.cli.ready import tell_ready
 
 
 @click.command("start")
@@ -25,11 +26,7 @@ def start(config: str | None, until_eof: bool) -> None:
     loaded = load_config(config)
     from tidelog.net.loops import run
     from tidelog.runtime.running import run_node
-    from tidelog.storage.machine_memory import keep_freed_memory
-
-    def ready(addresses: list[str]) -> None:
-        for address in addresses:
-            click.echo(f"ready {address}")
+    from tidelog.storage.process_memory import keep_freed_memory
 
     keep_freed_memory()
-    run(run_node(loaded.config, until_eof=until_eof, ready=ready))
+    run(run_node(loaded.config, until_eof=until_eof, ready=tell_ready))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.options import directory_option
+from tidelog.cli.ready import tell_ready
 from tidelog.cli.security_options import server_security_options
 
 if TYPE_CHECKING:
@@ -41,11 +42,7 @@ def command(data: str, endpoints: tuple[str, ...], http: str, security: ServerSe
     from tidelog.net.loops import run
     from tidelog.replica_service.serve import serve_replica
     from tidelog.replica_service.service import ServiceOptions
-    from tidelog.storage.machine_memory import keep_freed_memory
-
-    def ready(addresses: list[str]) -> None:
-        for address in addresses:
-            click.echo(f"ready {address}")
+    from tidelog.storage.process_memory import keep_freed_memory
 
     keep_freed_memory()
     run(
@@ -54,6 +51,6 @@ def command(data: str, endpoints: tuple[str, ...], http: str, security: ServerSe
             endpoints,
             http=None if http == "none" else http,
             service_options=ServiceOptions(security=security),
-            ready=ready,
+            ready=tell_ready,
         )
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tidelog.cli.options import directory_option
+from tidelog.cli.ready import tell_ready
 from tidelog.cli.security_options import server_security_options
 
 if TYPE_CHECKING:
@@ -59,10 +60,6 @@ def command(
     "ready ADDRESS" for each address says that clients can connect.
     """
 
-    def ready(addresses: list[str]) -> None:
-        for address in addresses:
-            click.echo(f"ready {address}")
-
     _serve(
         data,
         endpoints,
@@ -72,14 +69,17 @@ def command(
         versions=versions,
         create=not no_create,
         security=security,
-        ready=ready,
+        ready=tell_ready,
     )
 
 
 def serve_here(data: str, port: int, http: str, streams: int) -> None:
     """Serve a log of this process alone, on this machine, and tell what to try."""
 
+    from tidelog.storage.process_memory import settle_collector
+
     def ready(addresses: list[str]) -> None:
+        settle_collector()
         url = addresses[0].replace("tcp://", "tidelog://")
         pages = [f"\n  curl {page}/metrics" for page in addresses if page.startswith("http://")]
         click.echo(
@@ -119,7 +119,7 @@ def _serve(
 ) -> None:
     from tidelog.net.loops import run
     from tidelog.server.serve import serve
-    from tidelog.storage.machine_memory import keep_freed_memory
+    from tidelog.storage.process_memory import keep_freed_memory
 
     keep_freed_memory()
     run(
