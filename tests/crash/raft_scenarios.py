@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
@@ -33,9 +34,19 @@ OUTCOMES_MAX: Final = 256
 """Mixtures of lost, kept and torn effects that are tried in full at one crash point.  Where there
 are more, those that ``crash_outcomes`` names are tried: a number linear in the effects."""
 
-SYNC: Final = None
-Steps: TypeAlias = Sequence[Write | None]
-"""Writes, their numbers left to the scenario, and ``SYNC``s."""
+
+class Call(Enum):
+    """What a scenario does besides writing."""
+
+    SYNC = "sync"
+    PREPARE = "prepare"
+    """A piece of the next log file."""
+
+
+SYNC: Final = Call.SYNC
+PREPARE: Final = Call.PREPARE
+Steps: TypeAlias = Sequence[Write | Call]
+"""Writes, their numbers left to the scenario, and calls."""
 
 
 class Durable(NamedTuple):
@@ -74,9 +85,11 @@ class Scenario:
 def carry_out(store: RaftStore, steps: Steps, journal: Journal, found: Stored) -> None:
     journal.acknowledged.append(Durable(found, 0))
     for step in steps:
-        if step is SYNC:
+        if step is Call.SYNC:
             store.sync()
             journal.acknowledged.append(Durable(found, len(journal.attempted)))
+        elif step is Call.PREPARE:
+            store.prepare()
         else:
             write = replace(step, sequence=len(journal.attempted) + 1)
             journal.attempted.append(write)
@@ -152,12 +165,24 @@ def second_run(before: Journal, begin: Stored) -> Run:
 
 # -- the scenarios -----------------------------------------------------------------------------
 
-SOME: Final = [Write(0, voted(1, 2), entries=entries(1, 4)), SYNC]
+SOME: Final[Steps] = [Write(0, voted(1, 2), entries=entries(1, 4)), SYNC]
 """Three entries of term 1."""
-MORE_THAN_A_FILE: Final = [
+MORE_THAN_A_FILE: Final[Steps] = [
     step
     for index in range(4, 9)
     for step in (Write(0, entries=entries(index, index + 1, size=1000)), SYNC)
+]
+TOO_SMALL: Final[Steps] = [*MORE_THAN_A_FILE[:-4], PREPARE, *MORE_THAN_A_FILE[-4:]]
+"""The file that was prepared has no room for what the next one begins with."""
+PREPARED: Final[Steps] = [
+    *(Write(0, entries=entries(index, index + 1)) for index in range(4, 7)),
+    SYNC,
+    PREPARE,
+    Write(0, voted(2)),
+    Write(0, snapshot=snapshot(5), entries=entries(7, 8, term=2)),
+    SYNC,
+    Write(0, voted(3)),
+    SYNC,
 ]
 
 SCENARIOS: Final = (
@@ -221,6 +246,8 @@ SCENARIOS: Final = (
         SOME,
     ),
     Scenario("a full file", MORE_THAN_A_FILE, SOME),
+    Scenario("a full file, and one that is too small was prepared", TOO_SMALL, SOME),
+    Scenario("a snapshot, and the next file was prepared", PREPARED, SOME),
     Scenario(
         "a write larger than a file",
         [Write(0, voted(2), entries=entries(3, 12, term=2, size=1000)), SYNC, Write(0, voted(3))],

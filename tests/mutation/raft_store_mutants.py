@@ -6,6 +6,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -36,12 +37,19 @@ from tidelog.formats.raft_log import (
     encode_snapshot,
 )
 from tidelog.invariants import InvariantViolation
-from tidelog.storage import raft_image, raft_log_file, raft_recovery, raft_store
+from tidelog.storage import (
+    raft_image,
+    raft_log_file,
+    raft_recovery,
+    raft_spare,
+    raft_store,
+)
 from tidelog.storage.fail_stop import FailStopFile, FailStopVfs
 from tidelog.storage.raft_log_file import RaftLogFile, log_name
 from tidelog.storage.raft_recovery import delete_leftovers
+from tidelog.storage.raft_spare import SpareLogFile
 from tidelog.storage.raft_store import RaftStore
-from tidelog.storage.vfs import Vfs
+from tidelog.storage.vfs import File, Vfs
 from tidelog.testing.crash import Journal, enumerate_crashes
 from tidelog.testing.disk import Choice, Op, SimDisk, SimVfs
 from tidelog.types import NodeId
@@ -243,6 +251,18 @@ def a_frame_behind_a_torn_one(change: Change) -> None:
         assert found == states(EMPTY, [*WRITES, Write(9, voted(6, 3))])[-1]
 
 
+def a_file_that_was_half_prepared(change: Change) -> None:
+    """A snapshot comes while the next log file has one piece of several."""
+    disk = SimDisk()
+    store = synced_store(disk)
+    write = Write(9, snapshot=snapshot(2))
+    with patch.object(raft_spare, "PIECE_BYTES", 1024), change():
+        store.prepare()
+        store.write(write)
+        _, found = open_store(disk.after_crash(Choice.LOST).vfs(), phase="check")
+        assert found == states(EMPTY, [*WRITES, write])[-1]
+
+
 DIRECTED: Final = (
     a_frame_behind_a_torn_one,
     bit_rot_in_a_synced_frame,
@@ -253,6 +273,7 @@ DIRECTED: Final = (
     a_second_vote,
     a_failed_fsync,
     a_full_disk_behind_the_rename,
+    a_file_that_was_half_prepared,
 )
 
 
@@ -285,6 +306,17 @@ def rename_first(right: Any) -> Any:
         file = vfs.create(temporary)
         file.write_at(0, (data,))
         vfs.rename(temporary, f"{directory}/{name}")
+        file.sync()
+        file.close()
+        vfs.sync_dir(directory)
+
+    return wrong
+
+
+def put_in_place_unsynced(right: Any) -> Any:
+    def wrong(vfs: Vfs, directory: str, name: str, file: File, data: bytes) -> None:
+        file.write_at(0, (data,))
+        vfs.rename(f"{directory}/{name}.tmp", f"{directory}/{name}")
         file.sync()
         file.close()
         vfs.sync_dir(directory)
@@ -386,6 +418,16 @@ WITHOUT_SYNC: Final = (
         crashes_of("a full file"),
     ),
     Mutant(
+        "a prepared log file is not synced again before it gets its name",
+        sync_left_out(raft_store, "make_log_file"),
+        crashes_of("a snapshot, and the next file was prepared"),
+    ),
+    Mutant(
+        "the name of a prepared log file is not synced before the old one goes",
+        sync_dir_left_out(raft_store, "make_log_file"),
+        crashes_of("a snapshot, and the next file was prepared"),
+    ),
+    Mutant(
         "a snapshot is not synced before a log names it",
         sync_left_out(raft_store, "write_snapshot"),
         crashes_of("a snapshot of our own"),
@@ -417,6 +459,16 @@ OTHER_ORDER: Final = (
         "a log file is renamed before it is synced",
         replaced(raft_log_file, "replace_file", rename_first),
         crashes_of("a full file"),
+    ),
+    Mutant(
+        "a prepared log file is renamed before what it begins with is synced",
+        replaced(raft_spare, "put_in_place", put_in_place_unsynced),
+        crashes_of("a snapshot, and the next file was prepared"),
+    ),
+    Mutant(
+        "a log file takes a prepared one that is not whole",
+        replaced(SpareLogFile, "is_whole", lambda right: property(lambda spare: True)),
+        a_file_that_was_half_prepared,
     ),
     Mutant(
         "the old log file is deleted before the new one is durable",

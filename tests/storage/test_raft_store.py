@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -156,6 +157,31 @@ def test_a_log_without_snapshots_is_copied_into_few_files() -> None:
     store.close()
     assert log_numbers(disk)[0] < 12
     assert len(found_on(disk).entries) == 500
+
+
+def test_a_prepared_file_becomes_the_log_and_no_other_is_made() -> None:
+    disk = SimDisk()
+    store = written(disk, WRITES[:3])
+    while store.needs_preparing():
+        store.prepare()
+    with patch.object(raft_log_file, "replace_file", side_effect=AssertionError("made")):
+        store.write(WRITES[3])
+    assert log_numbers(disk) == [2]
+    assert found_on(disk.after_crash(Choice.LOST)) == states(EMPTY, WRITES[:4])[-1]
+
+
+def test_a_new_file_is_prepared_once_a_few_frames_are_in_this_one() -> None:
+    disk = SimDisk()
+    store = written(disk, WRITES[:2])
+    assert not store.needs_preparing()
+    store.prepare()
+    assert all(not path.endswith(".tmp") for path in disk.files())
+    store.write(WRITES[2])
+    assert store.needs_preparing()
+    store.prepare()
+    assert not store.needs_preparing()
+    store.close()
+    assert all(not path.endswith(".tmp") for path in disk.files())
 
 
 def test_a_sync_without_a_write_does_not_touch_the_disk() -> None:
@@ -409,6 +435,31 @@ def test_a_write_can_be_repeated_once_the_disk_has_room(
     store.write(WRITES[4])
     store.close()
     assert found_on(disk) == states(EMPTY, WRITES)[-1]
+
+
+def test_a_disk_that_is_full_leaves_the_next_file_to_be_made_when_it_is_needed() -> None:
+    disk = SimDisk()
+    store = written(disk, WRITES[:3])
+    disk.fail(Op.WRITE, ".log.tmp", errno.ENOSPC)
+    store.prepare()
+    assert not store.needs_preparing()
+    assert all(not path.endswith(".tmp") for path in disk.files())
+    store.write(WRITES[3])
+    store.close()
+    assert found_on(disk) == states(EMPTY, WRITES[:4])[-1]
+
+
+def test_a_write_into_a_prepared_file_can_be_repeated_once_the_disk_has_room() -> None:
+    disk = SimDisk()
+    store = written(disk, WRITES[:3])
+    store.prepare()
+    disk.fail(Op.WRITE, ".log.tmp", errno.ENOSPC)
+    with pytest.raises(DiskFull):
+        store.write(WRITES[3])
+    assert found_on(disk.copy()) == states(EMPTY, WRITES[:3])[-1]
+    store.write(WRITES[3])
+    store.close()
+    assert found_on(disk) == states(EMPTY, WRITES[:4])[-1]
 
 
 def test_a_disk_that_fills_up_inside_a_frame_is_final() -> None:

@@ -103,6 +103,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.possible = [self.now]
 
     @rule()
+    def prepare(self) -> None:
+        assert self.store is not None
+        self.store.prepare()
+
+    @rule()
     def close_and_start(self) -> None:
         assert self.store is not None
         self.store.close()

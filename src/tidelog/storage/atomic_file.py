@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from tidelog.errors import LogError
-from tidelog.storage.vfs import Vfs
+from tidelog.storage.vfs import File, Vfs
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -17,7 +17,17 @@ def replace_file(
     temporary = f"{directory}/{name}{TEMPORARY_SUFFIX}"
     if vfs.stat(temporary) is not None:
         vfs.unlink(temporary)
-    file = vfs.create(temporary)
+    put_in_place(vfs, directory, name, vfs.create(temporary), data, sync_dir=sync_dir)
+
+
+def put_in_place(
+    vfs: Vfs, directory: str, name: str, file: File, data: bytes, *, sync_dir: bool = True
+) -> None:
+    """Begin the temporary file of ``name``, which is open, with ``data`` and give it its name.
+
+    It is closed, and deleted if that fails before the name is given.
+    """
+    temporary = f"{directory}/{name}{TEMPORARY_SUFFIX}"
     try:
         file.write_at(0, (data,))
         file.sync()

@@ -31,6 +31,7 @@ from tidelog.formats.raft_log import (
 from tidelog.limits import RAFT_LOG_FILE_BYTES_MAX
 from tidelog.storage.atomic_file import replace_file
 from tidelog.storage.fail_stop import FailStopVfs
+from tidelog.storage.raft_spare import SpareLogFile
 
 _CLOSED_BYTES: Final = FRAME_HEADER_BYTES
 """Kept free at the end of a file for the frame that closes it."""
@@ -40,25 +41,47 @@ def log_name(number: int) -> str:
     return f"{number:016d}.log"
 
 
+def begin_spare(vfs: FailStopVfs, directory: str, number: int, *, room_bytes: int) -> SpareLogFile:
+    """A file that ``make_log_file`` can take once it is whole."""
+    length = _whole(FILE_HEADER_BYTES + room_bytes + _CLOSED_BYTES)
+    return SpareLogFile(vfs, directory, log_name(number), length)
+
+
 def make_log_file(
-    vfs: FailStopVfs, directory: str, base: Base, blank: FileHeader, *, room_bytes: int
+    vfs: FailStopVfs,
+    directory: str,
+    base: Base,
+    blank: FileHeader,
+    *,
+    room_bytes: int,
+    spare: SpareLogFile | None,
 ) -> tuple[FileHeader, int]:
     """A new file with ``base`` and room behind it, durable under its name (N1).
 
     ``blank`` lacks only the length.  Returns the header, and where the base ends.  If the disk is
-    full (DiskFull) or the base too large (Busy), nothing has changed.
+    full (DiskFull) or the base too large (Busy), nothing has changed but that ``spare`` is gone.
     """
     frame = encode_frame(base, sequence=0, durable_end=0, salt=blank.salt)
     begin = FILE_HEADER_BYTES + len(frame)
-    # At least as much room as the base takes: so less is copied than is written.
-    length = begin + max(room_bytes, len(frame)) + _CLOSED_BYTES
-    length += -length & 7
+    if spare is not None:
+        # At least as much room as the base takes: so less is copied than is written.
+        if spare.is_whole and spare.length - begin - _CLOSED_BYTES >= len(frame):
+            header = replace(blank, length=spare.length)
+            spare.begin_with(encode_file_header(header) + frame)
+            return header, begin
+        spare.drop()
+    length = _whole(begin + max(room_bytes, len(frame)) + _CLOSED_BYTES)
     if length > RAFT_LOG_FILE_BYTES_MAX:
         raise Busy(f"a Raft log of {len(frame)} bytes: a snapshot must be taken first")
     header = replace(blank, length=length)
     data = b"".join((encode_file_header(header), frame, bytes(length - begin)))
     replace_file(vfs, directory, log_name(header.number), data)
     return header, begin
+
+
+def _whole(length: int) -> int:
+    """A length that files may have."""
+    return length + (-length & 7)
 
 
 class RaftLogFile:
@@ -72,6 +95,11 @@ class RaftLogFile:
         self._sequence = 1
         """Of the next frame; the base is frame 0."""
         self._durable_end = 1
+
+    @property
+    def frames(self) -> int:
+        """How many were written behind the base."""
+        return self._sequence - 1
 
     def has_room(self, size: int) -> bool:
         """Whether frames of so many bytes fit."""

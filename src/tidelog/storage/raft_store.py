@@ -9,7 +9,8 @@ A new log file is made when the store is opened, when there is a new snapshot, a
 is full.  It begins with all that the node has stored, so files before it are not needed:
   1  a new snapshot, if there is one: write it under another name, sync it, rename it, sync the
      directory.  Nothing names it yet.
-  2  the new log file, under another name: header, base, zeros; sync it.
+  2  the new log file, under another name: header, base, zeros; sync it.  ``prepare`` may have
+     filled it already.
   3  rename it and sync the directory.  With its name it is the log: the snapshot and all writes
      so far, synced or not, are in force together.
   4  delete the other log files and snapshots.  A crash may bring them back; the next open
@@ -35,7 +36,7 @@ from collections.abc import Callable, Sequence
 
 from tidelog.core.raft.entries import NO_INDEX, Snapshot, Stored
 from tidelog.core.raft.output import Write
-from tidelog.errors import BadOption, LogClosed, LogError
+from tidelog.errors import BadOption, DiskFull, LogClosed, LogError
 from tidelog.formats.raft_log import Base, Change, FileHeader, SnapshotReference
 from tidelog.invariants import check
 from tidelog.limits import (
@@ -47,7 +48,7 @@ from tidelog.limits import (
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.log_directory import take_lock
 from tidelog.storage.raft_image import RaftImage
-from tidelog.storage.raft_log_file import RaftLogFile, make_log_file
+from tidelog.storage.raft_log_file import RaftLogFile, begin_spare, make_log_file
 from tidelog.storage.raft_recovery import (
     Found,
     begin_directory,
@@ -56,12 +57,15 @@ from tidelog.storage.raft_recovery import (
     read_directory,
     write_snapshot,
 )
+from tidelog.storage.raft_spare import SpareLogFile
 from tidelog.storage.vfs import Lock, Vfs
 from tidelog.types import NodeId
 
 QUICK_BYTES_MAX = 64 * KIB
 ENTRY_BYTES = 64
 """What an entry takes besides its data, about."""
+FEW_FRAMES = 2
+"""A file with no more of them does not need the next one soon."""
 
 
 def _about_bytes(write: Write) -> int:
@@ -73,7 +77,7 @@ def _random_salt() -> int:
 
 
 class RaftStore:
-    """The disk of one Raft node.  One thread at a time may use it."""
+    """The disk of one Raft node.  One thread at a time may use it; see ``prepare``."""
 
     def __init__(
         self,
@@ -98,6 +102,8 @@ class RaftStore:
         self._image = found.image
         self._reference = found.reference
         self._log: RaftLogFile | None = None
+        self._spare: SpareLogFile | None = None
+        self._may_prepare = True
         self._written_sequence = 0
         self.cut_torn_tail = found.torn
         """Whether the last process stopped inside a write, which was cut off."""
@@ -173,6 +179,30 @@ class RaftStore:
             and all(write.snapshot is None for write in writes)
         )
 
+    def needs_preparing(self) -> bool:
+        """Whether ``prepare`` has something to do."""
+        has_spare = self._spare is not None and self._spare.is_whole
+        return self._may_prepare and not has_spare and self._running().frames > FEW_FRAMES
+
+    def prepare(self) -> None:
+        """Do a piece of the next log file, so that no write has to wait for it later.
+
+        Another thread may meanwhile ``write`` and ``sync`` what ``is_quick``, and nothing else.
+        If the disk is full, the file is made when it is needed.
+        """
+        if not self.needs_preparing():
+            return
+        spare = self._spare
+        try:
+            if spare is None:
+                self._spare = spare = begin_spare(
+                    self._vfs, self._directory, self._number + 1, room_bytes=self._room_bytes
+                )
+            spare.fill()
+        except DiskFull:
+            self._may_prepare = False
+            self._drop_spare()
+
     def sync(self) -> None:
         """Make all writes so far durable.  StorageFailed is final: open the store again."""
         self._running().sync()
@@ -184,9 +214,15 @@ class RaftStore:
             if log is not None and self._vfs.failed is None:
                 log.end()
         finally:
+            self._drop_spare()
             if log is not None:
                 log.close()
             self._lock.release()
+
+    def _drop_spare(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.drop()
 
     def _running(self) -> RaftLogFile:
         if self._log is None:
@@ -207,8 +243,9 @@ class RaftStore:
         """Steps 2 to 4.  An error before the file has its name leaves everything as it was."""
         base = Base(image.hard_state, reference, tuple(image.entries))
         blank = FileHeader(self._number + 1, self._new_salt(), self._group, self._node, 0)
+        spare, self._spare, self._may_prepare = self._spare, None, True
         header, offset = make_log_file(
-            self._vfs, self._directory, base, blank, room_bytes=self._room_bytes
+            self._vfs, self._directory, base, blank, room_bytes=self._room_bytes, spare=spare
         )
         try:
             delete_leftovers(self._vfs, self._directory, header.number, reference)

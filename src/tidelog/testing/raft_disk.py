@@ -97,6 +97,7 @@ class RaftDisk:
         self._witness.synced()
         self._process.world.journal.note(Happened.SYNC, self._process.node, last)
         self._is_syncing = False
+        self._store.prepare()
         if self._queue:
             self._begin_group()
         self._written(last)

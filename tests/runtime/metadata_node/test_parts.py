@@ -19,7 +19,7 @@ from tidelog.core.raft.entries import Entry, EntryKind, HardState, Index, RaftTe
 from tidelog.core.raft.output import Write
 from tidelog.errors import LogError, NotALog, StorageFailed
 from tidelog.formats.cluster_messages import AskChange, ChangeAnswer, ClusterMessage
-from tidelog.limits import MIB
+from tidelog.limits import MIB, RAFT_LOG_ROOM_BYTES_DEFAULT
 from tidelog.net.metrics import render
 from tidelog.runtime.metadata_client import MetadataClient
 from tidelog.runtime.metadata_node import MetadataNode
@@ -238,6 +238,61 @@ def test_after_a_slow_sync_the_event_loop_waits_for_none(monkeypatch: pytest.Mon
         assert threads[0] == current_thread().name
         assert threads[1].startswith("tidelog-raft")
         await store.close()
+
+    run(main())
+
+
+def log_files(disk: SimDisk) -> list[str]:
+    return sorted(path.rsplit("/", 1)[1] for path in disk.files() if ".log" in path)
+
+
+def add_votes(store: MetadataDisk, begin: int, end: int) -> None:
+    for sequence in range(begin, end):
+        store.add(Write(sequence, HardState(RaftTerm(sequence), ONE)))
+
+
+def test_the_next_log_file_is_prepared_while_this_one_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(disk_module, "PIECE_PAUSE", 0.0)
+
+    async def main() -> None:
+        disk, written = SimDisk(), list[int]()
+        store = disk_of(disk, written)
+        await store.open((ONE,))
+        add_votes(store, 1, 10)
+        name = f"{2:016d}.log.tmp"
+        await until(lambda: name in log_files(disk), "the next file")
+        await until(
+            lambda: len(disk.files()[f"/metadata/{name}"]) > RAFT_LOG_ROOM_BYTES_DEFAULT,
+            "all of it",
+        )
+        add_votes(store, 10, 20)
+        await until(lambda: written[-1:] == [19], "all are durable")
+        await store.close()
+        assert log_files(disk) == [f"{1:016d}.log"]
+
+    run(main())
+
+
+def test_a_disk_that_fails_while_a_file_is_prepared_ends_the_node() -> None:
+    async def main() -> None:
+        disk, failures = SimDisk(), list[BaseException]()
+        store = MetadataDisk(
+            disk.vfs(),
+            "/metadata",
+            node=ONE,
+            cluster_id=CLUSTER,
+            on_written=lambda _: None,
+            on_failure=failures.append,
+        )
+        await store.open((ONE,))
+        disk.fail(Op.SYNC, ".log.tmp", errno.EIO)
+        add_votes(store, 1, 10)
+        await until(partial(has, failures, 1), "the failure")
+        assert isinstance(failures[0], StorageFailed)
+        await store.close()
+        assert len(failures) == 1
 
     run(main())
 

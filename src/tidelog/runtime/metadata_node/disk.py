@@ -8,7 +8,7 @@ Invariants:
   Q2  while one group waits for its sync, what comes in waits for the next group
   Q3  a full disk loses nothing: what did not fit is tried again
   Q4  after any other error nothing is written any more
-  Q5  the event loop uses the store only while the thread has nothing to do
+  Q5  the event loop uses the store only while the thread has nothing to do, or prepares a file
   Q6  what was sent before a write was added leaves before the write begins
 """
 
@@ -43,6 +43,8 @@ FULL_PAUSE: Final = 0.5
 """Seconds after which a full disk is tried again."""
 QUICK_SECONDS: Final = 0.002
 """If the last group took longer, the event loop does not wait for the next one."""
+PIECE_PAUSE: Final = 0.05
+"""Seconds between two pieces of the next log file, which nobody waits for."""
 
 
 class MetadataDisk:
@@ -70,6 +72,7 @@ class MetadataDisk:
         self._queue: deque[Write] = deque()
         self._group: asyncio.Future[tuple[int, int]] | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._preparing: asyncio.Task[None] | None = None
         self._is_due = False
         """Whether a group begins in this turn of the loop, or the next."""
         self._is_quick = True
@@ -104,6 +107,9 @@ class MetadataDisk:
             self._retry.cancel()
         if self._group is not None:
             await asyncio.wait([self._group])
+        if self._preparing is not None:
+            self._preparing.cancel()
+            await asyncio.wait([self._preparing])
         store, self._store = self._store, None
         if store is not None:
             try:
@@ -188,8 +194,23 @@ class MetadataDisk:
         if self.is_full and not self._is_ended:
             self._retry = self._loop.call_later(FULL_PAUSE, self._try_again)
         self._begin_group()
+        if self._preparing is None and not self._is_ended and self._open_store.needs_preparing():
+            self._preparing = self._loop.create_task(self._prepare())
         if done:
             self._on_written(last)
+
+    async def _prepare(self) -> None:
+        """Have the next log file ready before this one is full."""
+        store = self._open_store
+        try:
+            while not self._is_ended and store.needs_preparing():
+                await self._loop.run_in_executor(self._pool, store.prepare)
+                await asyncio.sleep(PIECE_PAUSE)
+        except Exception as error:
+            if not self._is_ended:
+                self._fail(error)
+        finally:
+            self._preparing = None
 
     def _try_again(self) -> None:
         self._retry = None
