@@ -6,6 +6,7 @@ import gc
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from msgspec.structs import replace
 
 from tests.storage_replica.fillings import fill
 from tests.storage_replica.twin import STREAM, Twin, control, values
@@ -18,6 +19,7 @@ from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.arrow import record_batches
 from tidelog.interface.records import records_of
 from tidelog.limits import KIB
+from tidelog.storage.replica_batches import sealed
 from tidelog.storage.replica_disk import QUICK_BYTES_MAX
 from tidelog.storage.replica_frame import ReplicaFrame
 from tidelog.testing.disk import Choice
@@ -120,6 +122,18 @@ def test_what_may_take_long_is_not_synced_quickly(twin: Twin, obstacle: str) -> 
     twin.sync()
     twin.crash()
     twin.check()
+
+
+def test_a_batch_that_brings_its_place_is_stored_as_the_bytes_that_came() -> None:
+    """So a node has them in memory once, and copies nothing."""
+    elsewhere = values(1, 7, "a", "b", producer=7, sequence=3)
+    stored = sealed(STREAM, elsewhere)
+    assert stored.data != elsewhere.data
+    again = replace(elsewhere, data=stored.data)
+    assert sealed(STREAM, again).data is again.data
+    for other in (replace(again, term=Term(2)), replace(again, llsn_begin=Llsn(8))):
+        assert sealed(STREAM, other).data != again.data
+    assert sealed(StreamId(2), again).data != again.data
 
 
 def test_an_entry_is_stored_with_its_own_place(twin: Twin) -> None:

@@ -2,6 +2,7 @@
 
 Whoever stores a batch gives it its place: stream, term, LLSN, producer and sequence are in its
 header.  So all replicas hold the same bytes.  A control batch is stored as one CONTROL entry.
+A batch that brings its place, as a leader sends it, is stored as the bytes that came.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def sealed(stream: StreamId, batch: Batch) -> StoredBatch:
         producer=batch.producer,
         sequence=batch.sequence,
     )
-    return StoredBatch(batch.llsn_begin, batch.llsn_end, b"".join((header, body.data)))
+    has_place = batch.data.startswith(header)
+    data = batch.data if has_place else b"".join((header, body.data))
+    return StoredBatch(batch.llsn_begin, batch.llsn_end, data)
 
 
 def _body_of(data: bytes) -> BatchBody:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from unittest.mock import patch
 
 from tests.runtime.storage_node.scripted import (
     DIRECTOR,
@@ -18,6 +19,7 @@ from tests.runtime.storage_node.scripted import (
     running,
     scene,
 )
+from tidelog.core.replica.entries import Batch
 from tidelog.core.replica.messages import FenceRequest, Reason, Refusal, Role, StatusRequest
 from tidelog.formats.cluster_messages import (
     ClusterMessage,
@@ -28,6 +30,9 @@ from tidelog.formats.cluster_messages import (
 )
 from tidelog.net.metrics import render
 from tidelog.runtime.storage_node import StorageNode
+from tidelog.storage import replica_frame
+from tidelog.storage.memtable import StoredBatch
+from tidelog.storage.replica_batches import sealed
 from tidelog.types import NodeId, StreamId, Term
 
 
@@ -51,6 +56,28 @@ async def test_nothing_acknowledged_is_lost_when_the_leader_dies() -> None:
         placed = await cluster.member(2).node.append(STREAM, batch(b"last"))
         assert placed.glsn >= 21
         assert data_of(cluster, 2) == [*(b"%d" % number for number in range(20)), b"last"]
+
+
+@scene
+async def test_batches_go_to_all_disks_as_the_bytes_that_their_leader_made() -> None:
+    """Whoever had to give them their place would copy them."""
+    copied: list[bool] = []
+
+    def watched(stream: StreamId, given: Batch) -> StoredBatch:
+        stored = sealed(stream, given)
+        if not given.is_control:
+            copied.append(stored.data is not given.data)
+        return stored
+
+    with patch.object(replica_frame, "sealed", watched):
+        async with running() as cluster:
+            await cluster.elect(1, (2, 3))
+            for number in range(5):
+                await cluster.member(1).node.append(
+                    STREAM, batch(b"%d" % number), producer=7, sequence=number + 1
+                )
+            await cluster.until(lambda: len(copied) >= 15)
+    assert not any(copied)
 
 
 @scene

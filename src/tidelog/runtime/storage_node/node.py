@@ -62,7 +62,7 @@ from tidelog.runtime.storage_node.syncs import Syncs
 from tidelog.runtime.storage_node.turns import Turns
 from tidelog.runtime.ticks import next_tick
 from tidelog.storage.node_store import NodeStore
-from tidelog.types import FIRST_LLSN, FIRST_TERM, Llsn, NodeId, ProducerId, StreamId, TopicId
+from tidelog.types import Llsn, NodeId, ProducerId, StreamId, TopicId
 
 _logger: Final = logging.getLogger(__name__)
 
@@ -323,12 +323,12 @@ class StorageNode:
         replica = self._leader(stream)
         self._refuse_crowd(stream)
         self._refuse_gap(replica, producer, after)
-        # Its place is given by whoever stores it.
+        # With the place that it gets now, so whoever stores it need not copy it.
         header = seal_batch(
             body,
             stream=stream,
-            term=FIRST_TERM,
-            first_llsn=FIRST_LLSN,
+            term=replica.term,
+            first_llsn=replica.head.llsn + 1,
             producer=producer,
             sequence=sequence,
         )
