@@ -23,7 +23,7 @@ ranges = st.tuples(st.integers(1, 20), st.integers(1, 10)).map(lambda r: (r[0], 
 
 
 def segment(number: int, first: int, end: int) -> Segment:
-    return Segment(number, f"{number}", first, end, end, end - first, 0, 1, 0, ())
+    return Segment(number, f"{number}", first, end, end, first, end - first, 0, 1, 0, ())
 
 
 def memtable(first: int, end: int) -> Memtable:

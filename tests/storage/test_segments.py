@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+
+import pytest
 
 from tests.storage.streams import Streams, put, puts, value, values
 from tests.storage.test_memtable import stored, table_of
+from tests.storage.watched import Calls
+from tidelog.formats.batch import Batch
 from tidelog.formats.manifest import TruncationLimit
 from tidelog.formats.segment import SegmentFooter
 from tidelog.storage.memtable import Memtable
 from tidelog.storage.segments import Pins, Segment, StreamView, segment_name, segment_numbers
+from tidelog.storage.stream_store import StreamStore
+from tidelog.testing.disk import Op
 
 
 def segment(number: int, first: int, end: int) -> Segment:
@@ -19,6 +26,7 @@ def segment(number: int, first: int, end: int) -> Segment:
         first_llsn=first,
         end_llsn=end,
         file_end_llsn=end,
+        first_glsn=first,
         entries=end - first,
         keyed=0,
         size=100,
@@ -98,6 +106,38 @@ def test_what_is_known_of_a_segment_comes_from_its_footer() -> None:
         footer: SegmentFooter = reader.footer
         assert Segment.of(story.directory(), footer, reader.size_bytes) == found
     assert (found.entries, found.keyed, found.first_llsn, found.end_llsn) == (3, 2, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("look", "found"),
+    [
+        (lambda store: store.llsn_at_or_after(14), 5),
+        (lambda store: store.llsn_at_or_after(15), 6),
+        (lambda store: store.glsn_of(6), 15),
+        (lambda store: store.glsn_from(5), 14),
+        (lambda store: list(store.runs_by_glsn(14, 19)), [(5, 14, 2)]),
+        (lambda store: [batch.llsns() for batch in batches_of(store, 5, 7)], [range(5, 7)]),
+    ],
+)
+def test_to_find_a_position_no_other_file_is_opened_than_that_which_holds_it(
+    look: Callable[[StreamStore], object], found: object
+) -> None:
+    """S4.  Two streams take turns, so that LLSNs and GLSNs differ: the second has two in five."""
+    calls = Calls()
+    story = Streams.new(streams=2, watcher=calls)
+    for _ in range(5):
+        story.segment(values(3), stream=1)
+        story.segment(values(2), stream=2)
+    for segment in story.segments(2):
+        story.node.opened.forget(segment.path)
+    calls.paths.clear()
+    assert look(story.store(2)) == found
+    opened = [path for call, path in calls.paths if call is Op.OPEN]
+    assert opened == [story.segments(2)[2].path]
+
+
+def batches_of(store: StreamStore, begin: int, end: int) -> list[Batch]:
+    return [piece.batch for piece in store.read(begin, end)]
 
 
 def test_a_file_waits_for_the_readers_that_came_before_it_was_retired() -> None:

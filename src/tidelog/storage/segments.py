@@ -5,14 +5,19 @@ Invariants:
       only below the first LLSN of every newer one, and below every truncation after it.
   S2  Effective ranges are disjoint and ascend.
   S3  A file is removed only when no pinned view can still open it.
+  S4  What lies before a position is not opened to find it: a page at the end of a log costs the
+      same however long the log is.
 """
 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Final
 
 from tidelog.formats.manifest import TruncationLimit
 from tidelog.formats.segment import SegmentFooter, SpecialEntry
@@ -23,6 +28,8 @@ SEGMENT_SUFFIX = ".segment"
 AWAITED_SEGMENTS = 64
 """After a read; with WAL files of the usual size, 4 GB.  Who reads in turns, such as Spark, comes
 back for what was written meanwhile."""
+_END_LLSN: Final = attrgetter("end_llsn")
+_FIRST_GLSN: Final = attrgetter("first_glsn")
 
 
 def segment_name(number: int) -> str:
@@ -52,6 +59,7 @@ class Segment:
     end_llsn: int
     """Effective end (S1); the file may hold more."""
     file_end_llsn: int
+    first_glsn: int
     entries: int
     keyed: int
     size: int
@@ -67,6 +75,7 @@ class Segment:
             first_llsn=footer.first_llsn,
             end_llsn=footer.end_llsn,
             file_end_llsn=footer.end_llsn,
+            first_glsn=footer.runs.glsn_begin,
             entries=stats.entries,
             keyed=stats.keyed,
             size=size,
@@ -104,6 +113,14 @@ class StreamView:
             valid.append(replace(segment, end_llsn=end))
             ceiling = min(ceiling, segment.first_llsn)
         return cls(tuple(reversed(valid)), tuple(memtables)), shadowed
+
+    def segments_from_llsn(self, llsn: int) -> tuple[Segment, ...]:
+        """The segments with entries at or behind an LLSN, oldest first (S4)."""
+        return self.segments[bisect_right(self.segments, llsn, key=_END_LLSN) :]
+
+    def segments_from_glsn(self, glsn: int) -> tuple[Segment, ...]:
+        """The segments that may have entries with this GLSN or higher ones, oldest first (S4)."""
+        return self.segments[max(bisect_right(self.segments, glsn, key=_FIRST_GLSN) - 1, 0) :]
 
     @property
     def newest_segment(self) -> int:

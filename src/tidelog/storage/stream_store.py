@@ -168,10 +168,10 @@ class StreamStore:
 
     def read_view(self, view: StreamView, begin: int, end: int) -> Iterator[BatchSlice]:
         """The same of a view that the caller holds pinned."""
-        for segment in view.segments:
+        for segment in view.segments_from_llsn(begin):
             first, last = max(begin, segment.first_llsn), min(end, segment.end_llsn)
             if first >= last:
-                continue
+                break
             with self.opened.lease(segment.path) as reader:
                 runs = reader.footer.runs
                 for batch in reader.read_blocks(first, last):
@@ -185,7 +185,9 @@ class StreamStore:
         """(LLSN, GLSN, length) of the ordered ranges in ``[glsn_begin, glsn_end)``, ascending."""
         with self.pins.pinned():
             view = self.view
-            for segment in view.segments:
+            for segment in view.segments_from_glsn(glsn_begin):
+                if segment.first_glsn >= glsn_end:
+                    break
                 with self.opened.lease(segment.path) as reader:
                     runs = reader.footer.runs.slices_by_glsn(glsn_begin, glsn_end)
                 yield from GlsnRuns(runs).slices(segment.first_llsn, segment.end_llsn)
@@ -207,8 +209,8 @@ class StreamStore:
                 found = table.runs.glsn_of(llsn)
                 if found:
                     return found
-            for segment in view.segments:
-                if segment.first_llsn <= llsn < segment.end_llsn:
+            for segment in view.segments_from_llsn(llsn)[:1]:
+                if segment.first_llsn <= llsn:
                     with self.opened.lease(segment.path) as reader:
                         return reader.footer.runs.glsn_of(llsn)
         return 0
@@ -217,12 +219,11 @@ class StreamStore:
         """The GLSN of the first entry at or behind ``llsn`` that has one; 0 if none has."""
         with self.pins.pinned():
             view = self.view
-            for segment in view.segments:
-                if segment.end_llsn > llsn:
-                    with self.opened.lease(segment.path) as reader:
-                        found = reader.footer.runs.slices(llsn, segment.end_llsn)
-                    if found:
-                        return found[0][1]
+            for segment in view.segments_from_llsn(llsn):
+                with self.opened.lease(segment.path) as reader:
+                    found = reader.footer.runs.slices(llsn, segment.end_llsn)
+                if found:
+                    return found[0][1]
             for table in view.memtables:
                 found = table.runs.slices(llsn, 1 << 63)
                 if found:
