@@ -124,6 +124,40 @@ def test_a_sealed_log_stream_is_passed_over(log: RemoteLog, topic: RemoteTopic) 
         topic.append(b"a", stream=sealed)
 
 
+def test_sealing_leaves_no_append_without_an_answer(
+    cluster: LocalCluster, log: RemoteLog, topic: RemoteTopic
+) -> None:
+    """Whoever has no choice of log streams is refused; all else that was taken has its place."""
+    sealed, _ = topic.streams
+    stop = threading.Event()
+
+    def append(worker: int) -> list[bytes]:
+        taken: list[bytes] = []
+        with tidelog.connect(cluster.nodes[worker].url, topic=topic.name) as mine:
+            while not stop.is_set():
+                value = b"%d/%d" % (worker, len(taken))
+                try:
+                    mine.append(value, stream=sealed)
+                except Sealed:
+                    return taken
+                taken.append(value)
+        raise AssertionError("the stream was never sealed")
+
+    with ThreadPoolExecutor(3) as pool:
+        workers = [pool.submit(append, worker) for worker in range(3)]
+        try:
+            wait_until(lambda: topic.high_watermark >= 30, "thirty appends")
+            log.admin.seal(sealed)
+            end = topic.high_watermark
+            taken = [value for worker in workers for value in worker.result(60)]
+        finally:
+            stop.set()
+    assert sorted(taken) == sorted(record.value for record in topic.read())
+    assert topic.high_watermark == end
+    log.admin.unseal(sealed)
+    assert topic.append(b"again", stream=sealed).glsn == end + 1
+
+
 def test_positions_are_kept_under_names(cluster: LocalCluster, topic: RemoteTopic) -> None:
     assert topic.position_of("reader").revision == 0
     stored = topic.store_position("reader", 5, expected=0)

@@ -91,11 +91,11 @@ class AsyncAdmin:
         return (await self._session.ask(request, Number, repeat=False)).number
 
     async def seal(self, stream: int) -> None:
-        """Let a log stream take no more appends."""
+        """Let a log stream take no more appends; returns when all that it took is ordered."""
         await self._session.ask(SealStream(stream, sealed=True), Done)
 
     async def unseal(self, stream: int) -> None:
-        """Let a log stream take appends again."""
+        """Let a log stream take appends again; returns when its leader does."""
         await self._session.ask(SealStream(stream, sealed=False), Done)
 
     async def move_leader(self, stream: int, target: int = 0) -> None:

@@ -90,11 +90,11 @@ class Admin:
         return self._run(self._admin.create_stream(topic, nodes=nodes, replicas=replicas))
 
     def seal(self, stream: int) -> None:
-        """Let a log stream take no more appends."""
+        """Let a log stream take no more appends; returns when all that it took is ordered."""
         self._run(self._admin.seal(stream))
 
     def unseal(self, stream: int) -> None:
-        """Let a log stream take appends again."""
+        """Let a log stream take appends again; returns when its leader does."""
         self._run(self._admin.unseal(stream))
 
     def move_leader(self, stream: int, target: int = 0) -> Iterator[Step]:

@@ -32,6 +32,8 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
     """Whether it has all that it ever acknowledged."""
     version: int = 0
     """The last cut that it applied."""
+    is_sealed: bool = False
+    """Whether it was told to take no appends if it leads."""
 
 
 class MemberFacts(msgspec.Struct, frozen=True):
@@ -165,7 +167,7 @@ class ClusterStream(msgspec.Struct, frozen=True):
     term: int
     revision: int
     status: str
-    """``running`` or ``sealed``."""
+    """``running``, ``sealing`` or ``sealed``."""
     plan: str
     """``new``, ``election``, ``steady`` or ``reconfiguration``."""
     leader: int

@@ -99,6 +99,8 @@ class Story:
                 on = [each for each in NODES if each == node or each % 3 != number % 3]
                 yield update(machine, number, on=on)
             case 2:
+                yield update(machine, number, status=StreamStatus.SEALING)
+                yield Cut()
                 yield update(machine, number, status=StreamStatus.SEALED)
                 yield Cut()
                 yield update(machine, number, status=StreamStatus.RUNNING, term=order.term + 1)

@@ -262,6 +262,14 @@ def test_a_sealed_stream_contributes_nothing() -> None:
     assert glsns(cut(machine, report(1, 1, 6), report(2, 1, 1))) == {2: (1, 1)}
 
 
+def test_what_a_stream_took_before_it_is_sealed_is_still_ordered() -> None:
+    machine = machine_of(1)
+    feed(machine, report(1, 1, 5))
+    machine.step(update(machine, 1, status=StreamStatus.SEALING))
+    assert glsns(cut(machine)) == {1: (1, 5)}
+    assert glsns(cut(machine, report(1, 6, 2, version=1))) == {1: (6, 7)}
+
+
 def test_a_sealed_stream_goes_on_in_a_higher_term() -> None:
     machine = machine_of(1)
     cut(machine, report(1, 1, 2))

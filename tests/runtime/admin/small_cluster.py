@@ -29,7 +29,7 @@ from tidelog.core.operator.row import (
     with_new_term,
     with_prepared,
 )
-from tidelog.core.order.commands import CreateTopic, NewStream
+from tidelog.core.order.commands import CreateTopic, NewStream, StreamStatus
 from tidelog.core.order.state import StreamOrder
 from tidelog.core.replica.entries import NO_ENTRY
 from tidelog.errors import DeadlineExceeded, LogError, NotLeader
@@ -202,6 +202,11 @@ class StoresInMemory:
         self._node = node
         self._metadata = metadata
         self.ends: dict[int, int] = {}
+        self.ordered_ends: dict[int, int] = {}
+        self.told_term: int | None = None
+        """The term that it tells of, if it is not the one of the row."""
+        self.told_seal: bool | None = None
+        """What it says of seals, if it is not what the row says."""
         self.is_disk_full = False
         self.sync_seconds = 0.0
         self.wal_backlog_files = 0
@@ -213,14 +218,20 @@ class StoresInMemory:
             ReplicaFacts(
                 stream=order.stream,
                 role="leader" if order.leader == self._node else "follower",
-                term=order.term,
+                term=order.term if self.told_term is None else self.told_term,
                 leader=order.leader,
                 end_llsn=self.ends.get(order.stream, 1),
-                ordered_end_llsn=1,
+                ordered_end_llsn=self.ordered_ends.get(order.stream, 1),
+                is_sealed=self._is_sealed(order),
             )
             for order in orders
             if self._node in order.ensemble or order.stream in self.ends
         )
+
+    def _is_sealed(self, order: StreamOrder) -> bool:
+        if self.told_seal is not None:
+            return self.told_seal
+        return order.status is not StreamStatus.RUNNING
 
     async def digest(self, stream: StreamId, begin: Llsn, end: Llsn) -> DigestFacts:
         return DigestFacts(self._node, stream, begin, end, "d1", 1, (0, 0, 0, 0, 0))

@@ -11,7 +11,6 @@ import pytest
 
 from tests.runtime.admin.small_cluster import SmallCluster
 from tidelog.core.operator.output import Refused
-from tidelog.core.order.commands import StreamStatus
 from tidelog.errors import (
     BadAddress,
     BadFrame,
@@ -197,36 +196,6 @@ def test_an_address_that_is_none_is_refused() -> None:
 
 
 # --- log streams -------------------------------------------------------------------------------
-
-
-def test_sealing_changes_the_status_alone_and_is_taken_back_by_unsealing() -> None:
-    async def work(cluster: SmallCluster) -> None:
-        before = cluster.metadata.order(1)
-        await ask(cluster, SealStream(1, sealed=True))
-        sealed = cluster.metadata.order(1)
-        assert sealed.status is StreamStatus.SEALED
-        assert (sealed.term, sealed.leader, sealed.plan, sealed.ensemble) == (
-            before.term,
-            before.leader,
-            before.plan,
-            before.ensemble,
-        )
-        await ask(cluster, SealStream(1, sealed=True))
-        assert cluster.metadata.order(1).revision == sealed.revision
-        await ask(cluster, SealStream(1, sealed=False))
-        assert cluster.metadata.order(1).status is StreamStatus.RUNNING
-
-    with_cluster(work)
-
-
-def test_sealing_does_not_undo_an_election_that_came_between() -> None:
-    async def work(cluster: SmallCluster) -> None:
-        cluster.metadata.before_ask.append(lambda: cluster.metadata.elect(1, 2))
-        await ask(cluster, SealStream(1, sealed=True))
-        order = cluster.metadata.order(1)
-        assert (order.status, order.leader) == (StreamStatus.SEALED, 2)
-
-    with_cluster(work)
 
 
 def test_a_stream_is_made_on_the_nodes_that_are_named() -> None:

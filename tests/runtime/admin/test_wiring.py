@@ -67,6 +67,7 @@ class Storage:
                 is_complete=True,
                 is_behind=False,
                 is_filling=False,
+                is_sealed=True,
             ),
         )
 

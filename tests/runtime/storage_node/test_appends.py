@@ -209,25 +209,31 @@ async def test_appends_beyond_the_bound_are_refused_for_a_while() -> None:
 
 @scene
 async def test_a_sealed_stream_takes_no_appends() -> None:
+    """What was taken before is answered all the same: it is no new append."""
     async with running() as cluster:
         await cluster.elect(1, (2, 3))
-        order = cluster.machine.order.stream(STREAM)
-        cluster.apply(
-            UpdateStream(
-                STREAM,
-                order.revision,
-                order.term,
-                order.ensemble,
-                order.leader,
-                StreamStatus.SEALED,
-                b"",
+        node = cluster.member(1).node
+        first = await node.append(STREAM, batch(b"a"), producer=7, sequence=1)
+        for status in (StreamStatus.SEALING, StreamStatus.SEALED):
+            order = cluster.machine.order.stream(STREAM)
+            cluster.apply(
+                UpdateStream(
+                    STREAM,
+                    order.revision,
+                    order.term,
+                    order.ensemble,
+                    order.leader,
+                    status,
+                    b"",
+                )
             )
-        )
-        cluster.tell_view()
-        await asyncio.sleep(0)
-        await cluster.until(lambda: cluster.member(1).node.leader_of(STREAM) == 1)
-        with pytest.raises(Sealed):
-            cluster.member(1).node.append(STREAM, batch(b"a"))
+            cluster.tell_view()
+            await cluster.until(lambda: node.status()[0].is_sealed)
+            for producer, sequence in ((0, 0), (7, 2), (8, 1)):
+                with pytest.raises(Sealed):
+                    node.append(STREAM, batch(b"a"), producer=producer, sequence=sequence)
+            again = await node.append(STREAM, batch(b"a"), producer=7, sequence=1)
+            assert (again.llsn, again.duplicate) == (first.llsn, True)
 
 
 @scene

@@ -42,10 +42,13 @@ TopicVersions: TypeAlias = Literal["log", "explicit"]
 
 
 class StreamStatus(Enum):
-    """Whether cuts take from a stream."""
+    """Whether a stream's leader takes appends, and cuts take from the stream."""
 
     RUNNING = "running"
+    SEALING = "sealing"
+    """No more appends; what was taken before is ordered."""
     SEALED = "sealed"
+    """Neither: what is ordered is all that there will be."""
 
 
 # -- commands ------------------------------------------------------------------------------------

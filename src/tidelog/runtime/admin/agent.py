@@ -63,6 +63,7 @@ from tidelog.net.endpoint import parse_endpoint
 from tidelog.runtime.admin.asking import Asking
 from tidelog.runtime.admin.operators import OperatorRequests
 from tidelog.runtime.admin.parts import Mail, Member, Metadata, Stores
+from tidelog.runtime.admin.sealing import Sealing
 from tidelog.runtime.admin.status import Heard, cluster_status, involved, known_nodes
 from tidelog.runtime.admin.streams import StreamChanges
 from tidelog.server.refusals import refused, surprised
@@ -104,6 +105,7 @@ class AdminAgent:
         self._streams = StreamChanges(
             metadata, OperatorRequests(post), node, operates="operator" in roles
         )
+        self._sealing = Sealing(metadata, self._look_at)
         self._tasks: set[asyncio.Task[None]] = set()
         post.on((AskNode,), self._on_question)
 
@@ -147,8 +149,10 @@ class AdminAgent:
                 await self._add_node(request, seconds)
             case RemoveNode(node=node):
                 await self._remove_node(NodeId(node), seconds)
-            case SealStream():
-                await self._streams.seal(request, seconds)
+            case SealStream(stream=stream, sealed=True):
+                await self._sealing.seal(StreamId(stream), seconds)
+            case SealStream(stream=stream):
+                await self._sealing.unseal(StreamId(stream), seconds)
             case MoveLeader():
                 await self._streams.move_leader(request, seconds)
             case ChangeEnsemble():
@@ -182,13 +186,16 @@ class AdminAgent:
     async def _hear(self, node: NodeId, seconds: float) -> Heard | None:
         begin = time()
         try:
-            answer = await self._asking.ask(node, NodeFigures(), seconds=seconds)
-            facts = _facts_in(answer)
+            facts = _facts_in(await self._asking.ask(node, NodeFigures(), seconds=seconds))
         except LogError as error:
             _logger.info("node %d did not tell of itself: %s", node, error)
             return None
         end = time()
         return Heard(facts, facts.clock_us / 1e6 - (begin + end) / 2, end - begin)
+
+    async def _look_at(self, node: NodeId) -> NodeFacts:
+        """What one node tells of itself, be it this one."""
+        return _facts_in(await self._at(node, NodeFigures(), FACTS_SECONDS))
 
     async def _at(self, node: NodeId, request: AdminRequest, seconds: float) -> Answer:
         """Let the node that is meant answer."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.operator.plan import StreamPlan, decode_plan
 from tidelog.core.order.state import StreamOrder, TopicOrder
-from tidelog.errors import CorruptData
+from tidelog.errors import CorruptData, UnknownStream
 from tidelog.interface.cluster_figures import (
     ClusterChange,
     ClusterMetadata,
@@ -209,3 +209,11 @@ def involved(order: StreamOrder) -> tuple[NodeId, ...]:
 def stream_order(view: MetadataView, stream: StreamId) -> StreamOrder | None:
     """What the metadata has of a log stream."""
     return next((order for order in view.streams if order.stream == stream), None)
+
+
+def order_of(view: MetadataView, stream: StreamId) -> StreamOrder:
+    """The same; UnknownStream if there is none."""
+    order = stream_order(view, stream)
+    if order is None:
+        raise UnknownStream(f"there is no log stream {stream}")
+    return order

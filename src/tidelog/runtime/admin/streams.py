@@ -8,21 +8,20 @@ from typing import Final
 from tidelog.core.metadata.placement import plan_streams
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.operator.plan import StreamPlan, decode_plan
-from tidelog.core.order.commands import AddStreams, NewStream, StreamStatus, UpdateStream
+from tidelog.core.order.commands import AddStreams, NewStream
 from tidelog.core.order.state import StreamOrder
 from tidelog.core.replica.messages import ChangeKind
-from tidelog.errors import BadOption, Busy, RevisionConflict, UnknownStream
+from tidelog.errors import BadOption, Busy
 from tidelog.formats.admin_messages import (
     AbortChange,
     ChangeEnsemble,
     CreateStream,
     MoveLeader,
-    SealStream,
 )
 from tidelog.formats.cluster_messages import OperatorRequest
 from tidelog.runtime.admin.operators import OperatorRequests
 from tidelog.runtime.admin.parts import Metadata
-from tidelog.runtime.admin.status import known_nodes, stream_order
+from tidelog.runtime.admin.status import known_nodes, order_of, stream_order
 from tidelog.types import NO_NODE, NodeId, StreamId
 
 _TRIES: Final = 5
@@ -30,7 +29,7 @@ _TRIES: Final = 5
 
 
 class StreamChanges:
-    """Makes log streams, seals them, and has operators move and change them."""
+    """Makes log streams, and has operators move and change them."""
 
     def __init__(
         self, metadata: Metadata, operators: OperatorRequests, node: NodeId, *, operates: bool
@@ -56,24 +55,10 @@ class StreamChanges:
                 return plan.streams[0].stream
         raise Busy(f"others add log streams to topic {request.topic!r} all the time: try again")
 
-    async def seal(self, request: SealStream, seconds: float) -> None:
-        """Let a stream take no appends any more, or take them again."""
-        wanted = StreamStatus.SEALED if request.sealed else StreamStatus.RUNNING
-        for _ in range(_TRIES):
-            order = _order(await self._metadata.read(seconds=seconds), request.stream)
-            if order.status is wanted:
-                return
-            try:
-                await self._metadata.ask(with_status(order, wanted), seconds=seconds)
-            except RevisionConflict:
-                continue  # An operator was faster; its row is the one to be changed.
-            return
-        raise Busy(f"log stream {request.stream} changes all the time: try again")
-
     async def move_leader(self, request: MoveLeader, seconds: float) -> None:
         """Have the leader elected anew, once."""
         view = await self._metadata.read(seconds=seconds)
-        order = _order(view, request.stream)
+        order = order_of(view, StreamId(request.stream))
         if request.target and request.target not in order.ensemble:
             raise BadOption(
                 f"node {request.target} holds no replica of log stream {order.stream}, "
@@ -88,7 +73,7 @@ class StreamChanges:
     async def change(self, request: ChangeEnsemble, seconds: float) -> None:
         """Have a change of the ensemble begun; one that is under way, or done, is no error."""
         view = await self._metadata.read(seconds=seconds)
-        order = _order(view, request.stream)
+        order = order_of(view, StreamId(request.stream))
         kind, old, new = ChangeKind(request.kind), NodeId(request.old), NodeId(request.new)
         if is_done(order, kind, old, new):
             return
@@ -103,7 +88,7 @@ class StreamChanges:
     async def abort(self, request: AbortChange, seconds: float) -> None:
         """Have a change of the ensemble undone."""
         view = await self._metadata.read(seconds=seconds)
-        order = _order(view, request.stream)
+        order = order_of(view, StreamId(request.stream))
         await self._ask(view, order, OperatorRequest(0, "abort", order.stream), seconds)
 
     async def _ask(
@@ -139,19 +124,6 @@ def is_done(order: StreamOrder, kind: ChangeKind, old: NodeId, new: NodeId) -> b
             return left and old != NO_NODE
 
 
-def with_status(order: StreamOrder, status: StreamStatus) -> UpdateStream:
-    """The write that changes nothing of a stream but its status."""
-    return UpdateStream(
-        stream=order.stream,
-        revision=order.revision,
-        term=order.term,
-        ensemble=order.ensemble,
-        leader=order.leader,
-        status=status,
-        plan=order.plan,
-    )
-
-
 def shown(plan: StreamPlan) -> str:
     """What is under way, in words."""
     change = plan.change
@@ -160,13 +132,6 @@ def shown(plan: StreamPlan) -> str:
     nodes = [f"without node {change.old}"] if change.old else []
     nodes += [f"with node {change.new}"] if change.new else []
     return f"{change.kind.value} {' and '.join(nodes)}, in {change.phase.name.lower()}"
-
-
-def _order(view: MetadataView, stream: int) -> StreamOrder:
-    order = stream_order(view, StreamId(stream))
-    if order is None:
-        raise UnknownStream(f"there is no log stream {stream}")
-    return order
 
 
 def _plan_stream(view: MetadataView, request: CreateStream) -> AddStreams:

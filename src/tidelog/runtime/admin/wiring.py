@@ -258,6 +258,7 @@ def _replica(replica: ReplicaStatus, store: StreamStore | None) -> ReplicaFacts:
         snapshot_index=0 if store is None else settled_index(store),
         is_complete=replica.is_complete,
         version=replica.version,
+        is_sealed=replica.is_sealed,
     )
 
 

@@ -321,7 +321,8 @@ class StorageNode:
         after: int,
     ) -> Appended:
         replica = self._leader(stream)
-        self._refuse_crowd(stream)
+        self._refuse_crowd()
+        self._refuse_sealed(replica, stream, producer, sequence)
         self._refuse_gap(replica, producer, after)
         # With the place that it gets now, so whoever stores it need not copy it.
         header = seal_batch(
@@ -344,14 +345,19 @@ class StorageNode:
             raise NotLeader(f"this node does not lead stream {stream}")
         return replica
 
-    def _refuse_crowd(self, stream: StreamId) -> None:
-        if self._replicas.is_sealed(stream):
-            raise Sealed(f"stream {stream} is sealed: append to another one")
+    def _refuse_crowd(self) -> None:
         if self._syncs.is_full:
             raise DiskFull("the disk of the stream's leader has no room")
         if self._disk.is_backlogged:
             raise Busy("segments are written more slowly than appends come: try again later")
         self._appends.refuse_crowd()
+
+    def _refuse_sealed(
+        self, replica: Replica, stream: StreamId, producer: ProducerId, sequence: int
+    ) -> None:
+        """What was taken before a stream was sealed is no new append when it is repeated."""
+        if self._replicas.is_sealed(stream) and not 0 < sequence <= replica.last_sequence(producer):
+            raise Sealed(f"stream {stream} is sealed: append to another one")
 
     def _refuse_gap(self, replica: Replica, producer: ProducerId, after: int) -> None:
         """Raise OutOfOrder if what the producer sent right before has not arrived."""
@@ -446,7 +452,12 @@ class StorageNode:
     def status(self) -> tuple[ReplicaStatus, ...]:
         """All replicas of this node, by stream."""
         return tuple(
-            status_of(self._replicas.topic_of(stream), stream, replica)
+            status_of(
+                self._replicas.topic_of(stream),
+                stream,
+                replica,
+                is_sealed=self._replicas.is_sealed(stream),
+            )
             for stream, replica in sorted(self._replicas, key=_number)
         )
 

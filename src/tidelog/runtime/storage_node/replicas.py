@@ -99,7 +99,7 @@ class Replicas:
     def is_sealed(self, stream: StreamId) -> bool:
         """Whether a stream takes no appends any more."""
         order = self._orders.get(stream)
-        return order is not None and order.status is StreamStatus.SEALED
+        return order is not None and order.status is not StreamStatus.RUNNING
 
     def leader_of(self, stream: StreamId) -> NodeId:
         """Who leads, by the later word of the replica here and of the metadata."""

@@ -42,10 +42,14 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_complete: bool
     is_behind: bool
     is_filling: bool
+    is_sealed: bool
+    """Whether it was told to take no appends if it leads."""
     followers: tuple[FollowerStatus, ...] = ()
 
 
-def status_of(topic: TopicId, stream: StreamId, replica: Replica) -> ReplicaStatus:
+def status_of(
+    topic: TopicId, stream: StreamId, replica: Replica, *, is_sealed: bool
+) -> ReplicaStatus:
     """Describe a replica as it stands."""
     head, context = replica.head.llsn, replica.durable_context
     return ReplicaStatus(
@@ -64,6 +68,7 @@ def status_of(topic: TopicId, stream: StreamId, replica: Replica) -> ReplicaStat
         is_complete=replica.is_complete,
         is_behind=replica.is_behind,
         is_filling=replica.is_filling,
+        is_sealed=is_sealed,
         followers=tuple(
             FollowerStatus(node, cursor.kind, cursor.confirmed, max(0, head - cursor.confirmed))
             for node, cursor in replica.cursors.items()
