@@ -115,10 +115,12 @@ def test_entries_runs_and_state_come_back(
 
 
 @every_sample
-def test_every_flipped_bit_of_what_is_attached_is_noticed(message: Message) -> None:
+def test_every_flipped_bit_behind_the_batches_is_noticed(message: Message) -> None:
+    """P2.  What becomes of flipped bits in batches: ``test_sessions`` of the storage node."""
     payload = encode_replica_message(message)
     attachment = bytearray(b"".join(payload.attachment))
-    for place in range(0, 8 * len(attachment), 5):
+    begin = sum(len(batch.data) for batch in getattr(message, "batches", ()))
+    for place in range(8 * begin, 8 * len(attachment)):
         attachment[place // 8] ^= 1 << place % 8
         with pytest.raises(CorruptData):
             decode_replica_message(payload.message, attachment)

@@ -5,7 +5,8 @@ like.  The bulky parts are attached, one behind the other: the data of the batch
 each run of GLSNs (LLSN begin, GLSN begin, length, little-endian), the state of a snapshot.
 
   P1  the sizes of all parts are bounded, and add up to the attachment, before any is looked at
-  P2  the CRC covers the whole attachment
+  P2  the CRC covers what is attached behind the batches; these have checksums of their own, which
+      whoever takes them looks at (H4 of the host), so nobody sums their data for a message as well
   P3  a message has only the parts that are its own, and each of them in the attachment alone
   P4  what a node carries speaks of that node, of this one and of its channel's stream
 """
@@ -81,8 +82,12 @@ class _Envelope(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     crc: Natural = 0
 
     @property
+    def batch_bytes(self) -> int:
+        return sum([one.size for one in self.batches])
+
+    @property
     def attachment_bytes(self) -> int:
-        return sum(one.size for one in self.batches) + _RUN.size * self.runs + self.state_bytes
+        return self.batch_bytes + _RUN.size * self.runs + self.state_bytes
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -120,13 +125,11 @@ def _encode(
             f"{CARRIED_BATCHES_MAX}"
         )
     packed = b"".join(_RUN.pack(run.llsn_begin, run.glsn_begin, run.length) for run in runs)
-    parts = [part for part in (*(batch.data for batch in batches), packed, state) if part]
-    crc = 0
-    for part in parts:
-        crc = crc32c(part, crc)
+    crc = crc32c(state, crc32c(packed))
     heads = tuple([_head(batch) for batch in batches])
     envelope = _Envelope(bare, heads, len(runs), len(state), crc)
-    return Payload(_ENCODER.encode(envelope), tuple(parts))
+    parts = (*(batch.data for batch in batches), packed, state)
+    return Payload(_ENCODER.encode(envelope), tuple([part for part in parts if part]))
 
 
 def _head(batch: Batch) -> _BatchHead:
@@ -157,7 +160,7 @@ def _check_size(payload: Payload) -> None:
 def decode_replica_message(data: Buffer, attachment: Buffer = b"") -> Message:
     """The message in these bytes; BadFrame if it is none, CorruptData if its parts are damaged.
 
-    What is attached is copied once, into the batches.
+    Batches are not looked into (P2).  What is attached is copied once, into them.
     """
     envelope = _decode_envelope(data)
     _check_parts(envelope)
@@ -165,9 +168,10 @@ def decode_replica_message(data: Buffer, attachment: Buffer = b"") -> Message:
         raise BadFrame(
             f"{len(attachment)} bytes are attached, and not {envelope.attachment_bytes} (P1)"
         )
-    if crc32c(attachment) != envelope.crc:
+    view = memoryview(attachment)
+    if crc32c(view[envelope.batch_bytes :]) != envelope.crc:
         raise CorruptData("what is attached does not match its checksum (P2)")
-    return _assemble(envelope, memoryview(attachment))
+    return _assemble(envelope, view)
 
 
 def _decode_envelope(data: Buffer) -> _Envelope:

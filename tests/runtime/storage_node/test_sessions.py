@@ -99,7 +99,20 @@ async def test_bytes_that_are_no_request_end_their_connection_alone() -> None:
         assert (await cluster.member(1).append(b"a")).glsn == 1
 
 
-@pytest.mark.parametrize("data", [b"no batch", sealed_batch(b"a")[:-1], sealed_batch(b"a", b"b")])
+def flipped(data: bytes, bit: int) -> bytes:
+    number = int.from_bytes(data, "little") ^ 1 << bit
+    return number.to_bytes(len(data), "little")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no batch",
+        sealed_batch(b"a")[:-1],
+        sealed_batch(b"a", b"b"),
+        *(flipped(sealed_batch(b"a"), bit) for bit in range(3, 8 * len(sealed_batch(b"a")), 97)),
+    ],
+)
 def test_a_batch_that_no_disk_could_store_ends_the_session_and_nothing_else(data: bytes) -> None:
     @scene
     async def play() -> None:
