@@ -197,8 +197,9 @@ class Hosting:
             self._look_at(stream)
 
     def _look_at(self, stream: StreamId) -> None:
-        """Notice whether the replica of a placed stream listens, and from where on."""
-        replica = self._find(stream)
+        """Notice whether the replica of a stream listens, and from where on (G1)."""
+        # It may have been placed when it was touched, and not be any more.
+        replica = self._find(stream) if stream in self._ends else None
         listener = self._listening.get(stream)
         if listener is not None and listener is not replica:
             self._deafen(stream)

@@ -92,6 +92,16 @@ def test_a_replica_that_left_is_told_and_reported_no_more() -> None:
     assert node[2].context.llsn_end == 1
 
 
+def test_a_replica_that_leaves_right_after_a_cut_is_reported_no_more() -> None:
+    """The known bad schedule: a cut and the end of a swap in one turn, of which the node died."""
+    node = Node(1, 2)
+    node.hear(collect({1: 1, 2: 1}))
+    node.hosting.commits(result(0, 1, commit(1, 2, 1, 3)))
+    (report,) = node.hear(collect({1: 1}, placements=2, version=1))
+    assert streams_of([report]) == [1]
+    assert node.hosting.placed == (1,)
+
+
 def test_a_newly_placed_replica_does_not_hold_back_its_node() -> None:
     node = Node(1, 2)
     node.hear(collect({1: 1}))
