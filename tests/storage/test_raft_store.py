@@ -39,7 +39,7 @@ from tidelog.errors import (
 from tidelog.invariants import InvariantViolation
 from tidelog.storage import raft_log_file
 from tidelog.storage.os_vfs import OsVfs
-from tidelog.storage.raft_store import RaftStore
+from tidelog.storage.raft_store import UNPREPARED_SHARE, RaftStore
 from tidelog.testing.disk import Choice, Op, SimDisk
 from tidelog.types import NodeId
 
@@ -162,24 +162,23 @@ def test_a_log_without_snapshots_is_copied_into_few_files() -> None:
 def test_a_prepared_file_becomes_the_log_and_no_other_is_made() -> None:
     disk = SimDisk()
     store = written(disk, WRITES[:3])
-    while store.needs_preparing():
-        store.prepare()
+    store.prepare()
     with patch.object(raft_log_file, "replace_file", side_effect=AssertionError("made")):
         store.write(WRITES[3])
     assert log_numbers(disk) == [2]
     assert found_on(disk.after_crash(Choice.LOST)) == states(EMPTY, WRITES[:4])[-1]
 
 
-def test_a_new_file_is_prepared_once_a_few_frames_are_in_this_one() -> None:
+def test_the_next_file_is_prepared_once_a_part_of_this_one_is_in_use() -> None:
     disk = SimDisk()
     store = written(disk, WRITES[:2])
     assert not store.needs_preparing()
-    store.prepare()
-    assert all(not path.endswith(".tmp") for path in disk.files())
-    store.write(WRITES[2])
+    size = ROOM_BYTES // UNPREPARED_SHARE
+    store.write(Write(3, entries=entries(6, 7, size=size)))
     assert store.needs_preparing()
-    store.prepare()
-    assert not store.needs_preparing()
+    while store.needs_preparing():
+        store.prepare()
+    assert any(path.endswith(".tmp") for path in disk.files())
     store.close()
     assert all(not path.endswith(".tmp") for path in disk.files())
 
@@ -442,7 +441,7 @@ def test_a_disk_that_is_full_leaves_the_next_file_to_be_made_when_it_is_needed()
     store = written(disk, WRITES[:3])
     disk.fail(Op.WRITE, ".log.tmp", errno.ENOSPC)
     store.prepare()
-    assert not store.needs_preparing()
+    store.prepare()  # Not tried again.
     assert all(not path.endswith(".tmp") for path in disk.files())
     store.write(WRITES[3])
     store.close()

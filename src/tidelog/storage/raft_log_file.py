@@ -91,15 +91,15 @@ class RaftLogFile:
         self.header = header
         self._vfs = vfs
         self._file = vfs.open(f"{directory}/{log_name(header.number)}", write=True)
-        self._offset = offset
+        self._begin = self._offset = offset
         self._sequence = 1
         """Of the next frame; the base is frame 0."""
         self._durable_end = 1
 
     @property
-    def frames(self) -> int:
-        """How many were written behind the base."""
-        return self._sequence - 1
+    def used_bytes(self) -> int:
+        """What the frames behind the base take."""
+        return self._offset - self._begin
 
     def has_room(self, size: int) -> bool:
         """Whether frames of so many bytes fit."""

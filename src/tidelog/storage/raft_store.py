@@ -64,8 +64,9 @@ from tidelog.types import NodeId
 QUICK_BYTES_MAX = 64 * KIB
 ENTRY_BYTES = 64
 """What an entry takes besides its data, about."""
-FEW_FRAMES = 2
-"""A file with no more of them does not need the next one soon."""
+UNPREPARED_SHARE = 8
+"""The next file is prepared once this part of the current one is in use: an idle node writes
+nothing, and a busy one has it before this one is full, or its frames are many."""
 
 
 def _about_bytes(write: Write) -> int:
@@ -180,9 +181,13 @@ class RaftStore:
         )
 
     def needs_preparing(self) -> bool:
-        """Whether ``prepare`` has something to do."""
-        has_spare = self._spare is not None and self._spare.is_whole
-        return self._may_prepare and not has_spare and self._running().frames > FEW_FRAMES
+        """Whether the next log file should be prepared by now, and is not."""
+        used = self._running().used_bytes
+        return self._can_prepare and UNPREPARED_SHARE * used >= self._room_bytes
+
+    @property
+    def _can_prepare(self) -> bool:
+        return self._may_prepare and (self._spare is None or not self._spare.is_whole)
 
     def prepare(self) -> None:
         """Do a piece of the next log file, so that no write has to wait for it later.
@@ -190,7 +195,8 @@ class RaftStore:
         Another thread may meanwhile ``write`` and ``sync`` what ``is_quick``, and nothing else.
         If the disk is full, the file is made when it is needed.
         """
-        if not self.needs_preparing():
+        self._running()
+        if not self._can_prepare:
             return
         spare = self._spare
         try:

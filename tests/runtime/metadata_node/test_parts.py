@@ -27,6 +27,7 @@ from tidelog.runtime.metadata_node import disk as disk_module
 from tidelog.runtime.metadata_node.disk import MetadataDisk
 from tidelog.runtime.post import Post
 from tidelog.runtime.ticks import next_tick
+from tidelog.storage.raft_store import UNPREPARED_SHARE
 from tidelog.testing.disk import SimDisk
 from tidelog.testing.disk_effects import Op
 from tidelog.types import NO_NODE, NodeId
@@ -251,6 +252,13 @@ def add_votes(store: MetadataDisk, begin: int, end: int) -> None:
         store.add(Write(sequence, HardState(RaftTerm(sequence), ONE)))
 
 
+def fill_a_part(store: MetadataDisk) -> None:
+    """The first write, as large as the part of a log file after which the next is prepared."""
+    data = bytes(RAFT_LOG_ROOM_BYTES_DEFAULT // UNPREPARED_SHARE)
+    entry = Entry(Index(1), RaftTerm(1), EntryKind.COMMAND, data)
+    store.add(Write(1, HardState(RaftTerm(1), ONE), entries=(entry,)))
+
+
 def test_the_next_log_file_is_prepared_while_this_one_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -260,14 +268,14 @@ def test_the_next_log_file_is_prepared_while_this_one_is_written(
         disk, written = SimDisk(), list[int]()
         store = disk_of(disk, written)
         await store.open((ONE,))
-        add_votes(store, 1, 10)
+        fill_a_part(store)
         name = f"{2:016d}.log.tmp"
         await until(lambda: name in log_files(disk), "the next file")
         await until(
             lambda: len(disk.files()[f"/metadata/{name}"]) > RAFT_LOG_ROOM_BYTES_DEFAULT,
             "all of it",
         )
-        add_votes(store, 10, 20)
+        add_votes(store, 2, 20)
         await until(lambda: written[-1:] == [19], "all are durable")
         await store.close()
         assert log_files(disk) == [f"{1:016d}.log"]
@@ -288,7 +296,7 @@ def test_a_disk_that_fails_while_a_file_is_prepared_ends_the_node() -> None:
         )
         await store.open((ONE,))
         disk.fail(Op.SYNC, ".log.tmp", errno.EIO)
-        add_votes(store, 1, 10)
+        fill_a_part(store)
         await until(partial(has, failures, 1), "the failure")
         assert isinstance(failures[0], StorageFailed)
         await store.close()
