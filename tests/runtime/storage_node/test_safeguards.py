@@ -26,11 +26,11 @@ from tidelog.runtime.storage_node import host
 from tidelog.runtime.storage_node.appends import Appends, StreamAppends
 from tidelog.runtime.storage_node.guarded_reader import GuardedReader
 from tidelog.runtime.storage_node.host import Host
-from tidelog.runtime.storage_node.node import StorageNode
 from tidelog.runtime.storage_node.reading import Reading
 from tidelog.runtime.storage_node.sessions_in import _Visitor
 from tidelog.runtime.storage_node.sessions_out import LeaderSessions
 from tidelog.runtime.storage_node.syncs import Syncs
+from tidelog.runtime.storage_node.taking import Taking
 from tidelog.types import Llsn
 
 WAIT_SECONDS: Final = 0.5
@@ -58,7 +58,7 @@ MUTANTS: Final[list[tuple[object, str, object, Callable[[], None]]]] = [
         test_appends.test_each_stage_is_acknowledged_to_who_waits_for_it_alone,
     ),
     (
-        StorageNode,
+        Taking,
         "_refuse_gap",
         lambda *_: None,
         test_appends.test_an_append_whose_predecessor_did_not_arrive_is_refused,

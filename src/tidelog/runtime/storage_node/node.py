@@ -22,19 +22,9 @@ from prometheus_client.core import Metric
 
 from tidelog.core.metadata.messages import Collect, CommitResult
 from tidelog.core.metadata.view import MetadataView
-from tidelog.core.replica.messages import Role
-from tidelog.core.replica.options import Appended
 from tidelog.core.replica.replica import Replica
 from tidelog.embedded.maintenance import Maintenance
-from tidelog.errors import (
-    Busy,
-    DiskFull,
-    LogError,
-    NotLeader,
-    OutOfOrder,
-    Sealed,
-)
-from tidelog.formats.batch import HEADER_BYTES, BatchBody, seal_batch
+from tidelog.formats.batch import BatchBody
 from tidelog.formats.cluster_messages import (
     ClusterMessage,
     OperatorToNode,
@@ -59,6 +49,7 @@ from tidelog.runtime.storage_node.sessions_in import FollowerSessions
 from tidelog.runtime.storage_node.sessions_out import LeaderSessions
 from tidelog.runtime.storage_node.status import ReplicaStatus, status_of
 from tidelog.runtime.storage_node.syncs import Syncs
+from tidelog.runtime.storage_node.taking import Taking
 from tidelog.runtime.storage_node.turns import Turns
 from tidelog.runtime.ticks import next_tick
 from tidelog.storage.node_store import NodeStore
@@ -123,6 +114,7 @@ class StorageNode:
             on_durable=self._on_durable,
             on_failed=self._fail,
         )
+        self._taking = Taking(disk, self._replicas, self._appends, self._syncs, self._counters)
         self._ticking: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._ticks = 0
@@ -143,7 +135,7 @@ class StorageNode:
         self._post.on((Collect, CommitResult), self._receive, at_once=True)
         self._post.on_session(self._following.accept)
         self._metadata.on_view(self._on_view)
-        self._is_running = True
+        self._is_running = self._taking.is_open = True
         if self._metadata.view is not None:
             self._on_view(self._metadata.view)
         self._plan_tick()
@@ -153,7 +145,7 @@ class StorageNode:
 
     async def stop(self) -> None:
         """Take no more appends, end sessions and threads; who waits hears LeaderLost."""
-        self._is_running = False
+        self._is_running = self._taking.is_open = False
         self._turns.stop()
         if self._ticking is not None:
             self._ticking.cancel()
@@ -170,7 +162,7 @@ class StorageNode:
         if self._has_failed:
             return
         self._has_failed = True
-        self._is_running = False
+        self._is_running = self._taking.is_open = False
         self._turns.stop()
         _logger.error("the storage node has failed: %s", error, exc_info=error)
         self._on_failure(error)
@@ -291,80 +283,17 @@ class StorageNode:
         after: int = 0,
         ack: Ack = Ack.ORDERED,
     ) -> asyncio.Future[Placed]:
-        """Append entries that were encoded or checked here to a stream that is led here.
+        """Append entries that were encoded or checked here to a stream that is led here (N2).
 
         Raises at once, with nothing done: NotLeader, Sealed, Busy, DiskFull, OutOfOrder,
         ProducerConflict, BatchTooLarge.  The future fails with LeaderLost when the
         outcome cannot be known here; deadlines are the caller's, who may cancel it.
         """
-        try:
-            appended = self._append(stream, body, ProducerId(producer), sequence, after)
-        except LogError as error:
-            self._counters.refused[type(error).__name__] += 1
-            raise
-        if appended.is_repeated:
-            self._counters.duplicates += 1
-        else:
-            self._counters.appends += 1
-            self._counters.append_entries += body.count
-            self._counters.append_bytes += HEADER_BYTES + len(body.data)
+        taken = self._taking.take(stream, body, ProducerId(producer), sequence, after)
+        if not taken.is_repeated:
             self._replicas.touch(stream)
             self._turns.wake()
-        return self._appends.took(stream, appended, ack)
-
-    def _append(
-        self,
-        stream: StreamId,
-        body: BatchBody,
-        producer: ProducerId,
-        sequence: int,
-        after: int,
-    ) -> Appended:
-        replica = self._leader(stream)
-        self._refuse_crowd()
-        self._refuse_sealed(replica, stream, producer, sequence)
-        self._refuse_gap(replica, producer, after)
-        # With the place that it gets now, so whoever stores it need not copy it.
-        header = seal_batch(
-            body,
-            stream=stream,
-            term=replica.term,
-            first_llsn=replica.head.llsn + 1,
-            producer=producer,
-            sequence=sequence,
-        )
-        data = header + body.data
-        appended = replica.append(data, body.count, producer=producer, sequence=sequence)
-        if not isinstance(appended, Appended):
-            raise NotLeader(f"this node does not lead stream {stream}")
-        return appended
-
-    def _leader(self, stream: StreamId) -> Replica:
-        replica = self._replicas.get(stream)
-        if replica is None or replica.role is not Role.LEADER or not self._is_running:
-            raise NotLeader(f"this node does not lead stream {stream}")
-        return replica
-
-    def _refuse_crowd(self) -> None:
-        if self._syncs.is_full:
-            raise DiskFull("the disk of the stream's leader has no room")
-        if self._disk.is_backlogged:
-            raise Busy("segments are written more slowly than appends come: try again later")
-        self._appends.refuse_crowd()
-
-    def _refuse_sealed(
-        self, replica: Replica, stream: StreamId, producer: ProducerId, sequence: int
-    ) -> None:
-        """What was taken before a stream was sealed is no new append when it is repeated."""
-        if self._replicas.is_sealed(stream) and not 0 < sequence <= replica.last_sequence(producer):
-            raise Sealed(f"stream {stream} is sealed: append to another one")
-
-    def _refuse_gap(self, replica: Replica, producer: ProducerId, after: int) -> None:
-        """Raise OutOfOrder if what the producer sent right before has not arrived."""
-        if after and replica.last_sequence(producer) < after:
-            raise OutOfOrder(
-                f"append {after} of producer {producer}, which comes before, has not arrived"
-            )
+        return self._appends.took(stream, taken, ack)
 
     def settled_end(self, stream: StreamId) -> int | None:
         """Where the next append would begin, if all before it is ordered and readable; else None.
@@ -372,8 +301,8 @@ class StorageNode:
         For compare-and-set: what is looked at now is what the append follows, if nothing is awaited
         in between.
         """
-        replica = self._replicas.get(stream)
-        if replica is None or replica.role is not Role.LEADER or not self._is_running:
+        replica = self._taking.find_leader(stream)
+        if replica is None:
             return None
         end = replica.head.llsn + 1
         if end == replica.durable_context.llsn_end:
