@@ -172,7 +172,9 @@ def test_a_reader_beside_syncs_and_flushes_always_finds_all_that_was_begun() -> 
     threads = Threads(disk.sync, disk.node.flush_oldest)
     end, context, answers = 1, NONE, 0
     try:
-        for number in range(2, 300):
+        for number in range(2, 30_000):
+            if number >= 300 and disk.node.streams[STREAM].view.segments:
+                break  # On a busy machine the threads have had their turn late.
             text = f"{end}" * 40
             write = Write(number, batches=(values(1, end, *[text] * 3),))
             disk.begin(STREAM, TOPIC, write)
@@ -200,7 +202,7 @@ def test_a_reader_beside_syncs_and_flushes_always_finds_all_that_was_begun() -> 
         threads.stop()
     assert not threads.errors, threads.errors
     assert disk.node.streams[STREAM].view.segments
-    assert answers == 298
+    assert answers >= 298
 
 
 def test_a_snapshot_that_a_filling_overtakes_is_not_published(
