@@ -182,8 +182,10 @@ class RaftStore:
 
     def needs_preparing(self) -> bool:
         """Whether the next log file should be prepared by now, and is not."""
-        used = self._running().used_bytes
-        return self._can_prepare and UNPREPARED_SHARE * used >= self._room_bytes
+        log = self._log
+        if log is None or not self._can_prepare:
+            return False
+        return UNPREPARED_SHARE * log.used_bytes >= self._room_bytes
 
     @property
     def _can_prepare(self) -> bool:
