@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from shutil import disk_usage
 from statistics import median
 from time import perf_counter
 from typing import Final
@@ -22,6 +23,8 @@ WINDOW: Final = 8
 PAGES: Final = 5
 """Each is read so often; the median counts."""
 RESTART_SECONDS: Final = 120.0
+DISK_SHARE: Final = 1.5
+"""Of the bytes of all replicas, what they and files on their way to segments take at most."""
 
 
 @dataclass(slots=True)
@@ -35,6 +38,11 @@ class _Log:
     @property
     def is_late(self) -> bool:
         return perf_counter() >= self.deadline
+
+    def has_room(self, records: int) -> bool:
+        """Whether the disk can take a log that is so long."""
+        size = (records - self.records) * SMALL * len(self.cluster.nodes)
+        return DISK_SHARE * size < disk_usage(self.cluster.directory).free
 
     async def grow_to(self, records: int) -> Figures:
         """Append until the log is so long, or until it is too late."""
@@ -97,6 +105,9 @@ def length_points(cluster: LocalCluster, scale: Scale) -> Iterator[Point]:
     """One for each length, as far as the time allows."""
     log = _Log(cluster, perf_counter() + scale.length_seconds)
     for length in scale.lengths:
+        if not log.has_room(length):
+            yield Point(length, {}, "the disk has no room for it")
+            return
         grown = run(log.grow_to(length))
         figures = grown | log.memory() | log.pages() | log.restart()
         if log.records < length:

@@ -54,7 +54,7 @@ class Scale:
     streams: tuple[int, ...] = (1, 10, 100, 1_000)
     clients: tuple[int, ...] = (1, 10, 100, 500)
     sizes: tuple[int, ...] = (SMALL, KILO, 10 * KILO, 100 * KILO, 1_000 * KILO)
-    lengths: tuple[int, ...] = (100_000, 1_000_000, 10_000_000)
+    lengths: tuple[int, ...] = (100_000, 1_000_000, 10_000_000, 100_000_000)
     seconds: float = 5.0
     """For each measurement at a point."""
     ready_seconds: float = 60.0
