@@ -132,9 +132,10 @@ def test_no_more_than_a_bound_of_batches_is_held() -> None:
     assert len(gathered.rows(glsns)) == 1280
 
 
-def many_rows(count: int) -> KeyRows:
+def many_rows(count: int, alike: int = 0) -> KeyRows:
+    """Rows whose hashes are alike in the first bits."""
     chance = np.random.default_rng(1)
-    hashes = chance.integers(0, 1 << 64, count, dtype=np.uint64)
+    hashes = chance.integers(0, 1 << (64 - alike), count, dtype=np.uint64)
     hashes[chance.integers(0, count, count // 4)] = hashes[0]  # Some keys are written often.
     return KeyRows(
         hash_hi=hashes,
@@ -148,9 +149,12 @@ def many_rows(count: int) -> KeyRows:
     )
 
 
-@pytest.mark.parametrize("count", [100, 4_095, 4_096, 70_000])
-def test_rows_are_sorted_by_hash_and_stay_in_order_where_that_is_equal(count: int) -> None:
-    rows = many_rows(count)
+@pytest.mark.parametrize("count", [1, 100, 4_096, 70_000])
+@pytest.mark.parametrize("alike", [0, 40, 60])
+def test_rows_are_sorted_by_hash_and_stay_in_order_where_that_is_equal(
+    count: int, alike: int
+) -> None:
+    rows = many_rows(count, alike)
     expected = rows[np.lexsort((rows.llsn, rows.hash_hi))]
     assert sort_rows(rows).equals(expected)
     backwards = rows[np.arange(count)[::-1]]

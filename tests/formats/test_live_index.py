@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from random import Random
 from struct import pack
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +12,7 @@ from pyroaring import BitMap64
 from tests.formats.flips import check_damage, damaged, golden
 from tidelog.errors import CorruptData
 from tidelog.formats.envelope import seal
-from tidelog.formats.live_index import LiveIndex, bitmap_of, decode_live_index, encode_live_index
+from tidelog.formats.live_index import LiveIndex, decode_live_index, encode_live_index
 from tidelog.invariants import InvariantViolation
 
 EXAMPLE = LiveIndex(
@@ -103,25 +101,3 @@ def test_a_dense_range_takes_few_bytes() -> None:
 def test_the_golden_live_index_is_read_and_written_the_same() -> None:
     assert encode_live_index(EXAMPLE) == golden("live_index.bin")
     assert decode_live_index(golden("live_index.bin")) == EXAMPLE
-
-
-@given(st.lists(st.integers(1, 40) | st.integers(2**40, 2**40 + 9) | st.integers(1, 2**63)))
-def test_a_bitmap_has_the_llsns_of_its_array(llsns: list[int]) -> None:
-    """However they lie: as a range, close together, far apart."""
-    for chosen in (llsns, [llsn for llsn in llsns if llsn <= 40]):
-        assert bitmap_of(np.array(chosen, dtype=np.uint64)) == BitMap64(chosen)
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 6000), st.integers(1, 4000)), min_size=1, max_size=4),
-    st.sampled_from([0, 2**63]),
-    st.randoms(use_true_random=False),
-)
-def test_a_bitmap_has_the_llsns_of_long_ranges_in_any_order(
-    ranges: list[tuple[int, int]], base: int, chance: Random
-) -> None:
-    chosen = list(
-        {base + llsn for first, length in ranges for llsn in range(first, first + length)}
-    )
-    chance.shuffle(chosen)
-    assert bitmap_of(np.array(chosen, dtype=np.uint64)) == BitMap64(sorted(chosen))

@@ -24,7 +24,6 @@ U32: TypeAlias = NDArray[np.uint32]
 U8: TypeAlias = NDArray[np.uint8]
 
 _LOW_64: Final = (1 << 64) - 1
-_RADIX_MIN: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,15 +143,19 @@ def sort_rows(rows: KeyRows) -> KeyRows:
 
 def _hash_order(hashes: U64) -> tuple[NDArray[np.intp], U64]:
     """The order of the hashes, and they in it; equal ones stay in the order in which they are."""
-    if len(hashes) < _RADIX_MIN:
-        order = np.argsort(hashes, kind="stable")
-        return order, hashes[order]
-    # numpy sorts 16 bits by counting; then every hash is but a few places away from its own, and
-    # a merge sort makes use of that.  Both passes take half of what one over all bits does.
-    coarse = np.argsort((hashes >> np.uint64(48)).astype(np.uint16), kind="stable")
-    nearly = hashes.take(coarse, mode="clip")
-    fine = np.argsort(nearly, kind="stable")
-    return coarse.take(fine, mode="clip"), nearly.take(fine, mode="clip")
+    # Numbers are sorted many times as fast as places by numbers.  So each hash gets its place in
+    # exchange for its last bits, by which hardly any two of them are told apart.
+    place_bits = np.uint64((1 << len(hashes).bit_length()) - 1)
+    packed = hashes & ~place_bits
+    packed |= np.arange(len(hashes), dtype=np.uint64)
+    packed.sort()
+    packed &= place_bits
+    order = packed.view(np.intp)
+    ordered = hashes.take(order, mode="clip")
+    if bool((ordered[:-1] > ordered[1:]).any()):
+        fine = np.argsort(ordered, kind="stable")
+        return order.take(fine, mode="clip"), ordered.take(fine, mode="clip")
+    return order, ordered
 
 
 def is_sorted(rows: KeyRows) -> bool:

@@ -6,13 +6,10 @@ I2  the file ends where its bitmap ends
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 from pyroaring import BitMap64
 
 from tidelog.errors import CorruptData
@@ -23,10 +20,6 @@ from tidelog.limits import LIVE_INDEX_BYTES_MAX
 _MAGIC: Final = b"TLLI"
 _VERSION: Final = 1
 _NUMBERS: Final = Struct("<QQQ")
-_SCATTER_SPAN: Final = 16
-"""LLSNs are sorted by their places if these are not so many times as many as there are."""
-_BLOCK: Final = 1024
-"""So many neighbours that are all there are worth being told as a range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,34 +68,6 @@ def decode_live_index(data: bytes | memoryview) -> LiveIndex:
     if fault := _fault(live_index):
         raise CorruptData(f"{what}: {fault}")
     return live_index
-
-
-def bitmap_of(llsns: npt.NDArray[np.uint64]) -> BitMap64:
-    """A bitmap of an array."""
-    if not len(llsns):
-        return BitMap64()
-    first, span = int(llsns.min()), int(np.ptp(llsns)) + 1
-    if span > _SCATTER_SPAN * len(llsns):
-        return _bitmap_of_sorted(np.sort(llsns))
-    # They lie close together: marking their places costs less than comparing them.
-    marked = np.zeros(-(-span // _BLOCK) * _BLOCK, dtype=np.bool_)
-    marked[llsns - np.uint64(first)] = True
-    blocks = marked.reshape(-1, _BLOCK)
-    full = blocks.all(axis=1)
-    bitmap = BitMap64()
-    # Single ones take pyroaring long, and no other thread runs meanwhile; ranges take nothing.
-    borders = np.flatnonzero(np.diff(full, prepend=False, append=False))
-    for begin, end in borders.reshape(-1, 2).tolist():
-        bitmap.add_range(first + begin * _BLOCK, first + end * _BLOCK)
-    blocks[full] = False
-    bitmap |= _bitmap_of_sorted(np.flatnonzero(marked).astype(np.uint64) + np.uint64(first))
-    return bitmap
-
-
-def _bitmap_of_sorted(llsns: npt.NDArray[np.uint64]) -> BitMap64:
-    column = array("Q")
-    column.frombytes(llsns.tobytes())
-    return BitMap64(column)
 
 
 def _fault(live_index: LiveIndex) -> str | None:

@@ -29,11 +29,11 @@ from tidelog.core.compaction.live import (
     silent_storage_deletes,
 )
 from tidelog.formats.batch import Batch, decode_batch
+from tidelog.formats.bitmaps import bitmap_of
 from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.key_index import build_rows
 from tidelog.formats.key_rows import KeyRows, concat_rows, constant, no_rows
-from tidelog.formats.live_index import bitmap_of
 from tidelog.formats.segment import SpecialEntry
 from tidelog.invariants import check
 from tidelog.limits import LIVENESS_ROWS_MAX

@@ -21,10 +21,10 @@ from tidelog.core.compaction.claims import Bools, SortedKeys, hiding
 from tidelog.core.compaction.explain import StorageDelete
 from tidelog.core.compaction.live import shadowing, silent_storage_deletes
 from tidelog.errors import Busy, CorruptData, PlanRefused
+from tidelog.formats.bitmaps import bitmap_of
 from tidelog.formats.compaction_plan import StreamPlan, decode_plan
 from tidelog.formats.entry import Kind
 from tidelog.formats.key_rows import U64, KeyRows, concat_rows, no_rows
-from tidelog.formats.live_index import bitmap_of
 from tidelog.formats.manifest import StreamState
 from tidelog.formats.segment import SpecialEntry
 from tidelog.limits import LIVENESS_ROWS_MAX

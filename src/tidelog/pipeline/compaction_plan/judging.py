@@ -19,8 +19,8 @@ from pyroaring import BitMap64
 
 from tidelog.core.compaction.explain import StorageDelete
 from tidelog.core.compaction.live import LiveRows, live_rows
+from tidelog.formats.bitmaps import bitmap_of
 from tidelog.formats.key_rows import KeyRows, concat_rows
-from tidelog.formats.live_index import bitmap_of
 from tidelog.pipeline.compaction_plan.key_rows import key_rows
 
 VERDICT_COLUMNS: Final = "stream BIGINT, window BIGINT, live BINARY, dead BINARY"

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from xxhash import xxh3_128_digest
 
+from tidelog.formats.bitmaps import bitmap_of
 from tidelog.formats.entry import Kind
 from tidelog.formats.key_rows import U64, KeyRows
-from tidelog.formats.live_index import bitmap_of
 
 ENTRY_COLUMNS: Final = (
     "stream BIGINT, llsn BIGINT, kind STRING, storage_id BIGINT, key BINARY, write_version BINARY"
