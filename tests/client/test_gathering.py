@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import CancelledError, Future, wait
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,35 @@ def test_what_is_appended_to_a_closed_client_is_told_so_each_time(served: Node) 
     run(main())
 
 
+def test_a_batch_is_told_that_its_time_is_over_and_gives_its_room_back(served: Node) -> None:
+    with Proxy(served.endpoints[0]) as proxy:
+
+        async def work(log: tidelog.AsyncRemoteLog) -> None:
+            proxy.swallow_answers = True
+            appender = log.appender(bytes_max=100)
+            for _ in range(3):  # Each alone is more than there is room for.
+                batch = await appender.append_batch([bytes(100)] * 3)
+                with pytest.raises(DeadlineExceeded):
+                    await batch
+            with pytest.raises(DeadlineExceeded):
+                await appender.flush()
+            proxy.swallow_answers = False
+            proxy.cut()
+
+        with_log(proxy.url, work, timeout=0.3)
+
+
+def test_a_cancelled_batch_keeps_no_room(served: Node) -> None:
+    async def work(log: tidelog.AsyncRemoteLog) -> None:
+        async with log.appender(bytes_max=100) as appender:
+            for number in range(10):
+                batch = await appender.put_batch([(b"%d" % number, bytes(100))])
+                batch.cancel()
+        assert len([record async for record in log.read()]) == 10
+
+    with_log(served.url, work)
+
+
 # -- in threads -----------------------------------------------------------------------------------
 
 
@@ -207,6 +237,34 @@ def test_futures_of_threads_all_fail_when_their_time_is_over(served: Node) -> No
             assert isinstance(future.exception(0), LogError)
         proxy.swallow_answers = False
         proxy.cut()
+
+
+def test_batches_of_threads_fail_when_their_time_is_over_and_give_their_room_back(
+    served: Node,
+) -> None:
+    with Proxy(served.endpoints[0]) as proxy, tidelog.connect(proxy.url, timeout=0.3) as log:
+        proxy.swallow_answers = True
+        appender = log.appender(bytes_max=100)
+        batches = [appender.append_batch([bytes(100)] * 3) for _ in range(3)]
+        with pytest.raises(DeadlineExceeded):
+            appender.flush()
+        for batch in batches:
+            assert isinstance(batch.exception(0), LogError)
+        proxy.swallow_answers = False
+        proxy.cut()
+
+
+def test_batches_of_threads_can_be_cancelled(served: Node) -> None:
+    with tidelog.connect(served.url) as log, log.appender(bytes_max=1_000) as appender:
+        held = held_loop(log)
+        batch, other = appender.append_batch([b"a", b"b"]), appender.put_batch([(b"k", b"v")])
+        assert batch.cancel()
+        held.set()
+        both: list[Future[Any]] = [batch, other]
+        done, left = wait(both, WAIT_SECONDS)
+        assert (len(done), left) == (2, set())
+        appender.flush()
+        assert [receipt.glsn for receipt in other.result(0)] == [3]
 
 
 def held_loop(log: tidelog.RemoteLog) -> Event:

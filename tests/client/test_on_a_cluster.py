@@ -196,8 +196,12 @@ def test_leaders_that_move_and_die_lose_and_double_nothing(
         values: list[bytes] = []
         with topic.appender(bytes_max=20_000) as appender:
             while not stopping.is_set():
-                values.append(b"%d %d" % (stream, len(values)))
-                appender.append(values[-1], stream=stream)
+                added = [b"%d %d" % (stream, len(values) + i) for i in range(1 + len(values) % 3)]
+                values += added
+                if len(added) == 1:
+                    appender.append(added[0], stream=stream)
+                else:
+                    appender.append_batch(added, stream=stream)
         return values
 
     def wait_for_more() -> None:

@@ -257,6 +257,62 @@ def test_an_appender_keeps_order_and_tells_each_receipt(log: LogHandle) -> None:
     assert log.get(b"k") is None
 
 
+def test_an_appender_takes_batches_between_entries(log: LogHandle) -> None:
+    """Each where it was appended, with one receipt for all of a batch."""
+    with log.appender(bytes_max=10_000) as appender:
+        first = [appender.append(b"%d" % i) for i in range(50)]
+        batch = appender.append_batch([b"%d" % i for i in range(50, 250)])
+        last = [appender.append(b"%d" % i) for i in range(250, 300)]
+    assert values(log) == [b"%d" % i for i in range(300)]
+    assert [future.result(0).glsn for future in first] == list(range(1, 51))
+    told = batch.result(0)
+    assert (told.glsn, told.llsn, told.count) == (51, 51, 200)
+    assert [future.result(0).glsn for future in last] == list(range(251, 301))
+
+
+def test_a_batch_of_an_appender_lies_behind_what_came_before_in_each_log_stream(
+    log: LogHandle,
+) -> None:
+    topic = log.create_topic("wide", streams=3)
+    keys = [b"key-%d" % i for i in range(60)]
+    with topic.appender() as appender:
+        for turn in range(20):
+            for key in keys[:3]:
+                appender.put(key, b"alone %d" % turn)
+            batch = appender.put_batch([(key, b"together %d" % turn) for key in keys])
+    assert {topic.get(key) is not None for key in keys} == {True}
+    for key in keys[:3]:
+        written = [record.value for record in topic.read() if record.key == key]
+        assert written == [
+            b"%s %d" % (how, turn) for turn in range(20) for how in (b"alone", b"together")
+        ]
+    receipts = batch.result(0)
+    assert {receipt.stream for receipt in receipts} == set(topic.streams)
+    assert sum(receipt.count for receipt in receipts) == 60
+
+
+def test_a_batch_that_an_appender_cannot_take_leaves_nothing_behind(log: LogHandle) -> None:
+    with log.appender() as appender:
+        with pytest.raises(BadEntry, match="no entries"):
+            appender.append_batch([])
+        with pytest.raises(BadEntry, match="no entries"):
+            appender.put_batch([])
+        with pytest.raises(ValueTooLarge):
+            appender.append_batch([b"small", bytes(VALUE_BYTES_MAX + 1)])
+        with pytest.raises(UnknownStream):
+            appender.append_batch([b"nowhere"], stream=99)
+        appender.flush()
+        appender.append_batch([b"still", b"there"])
+    assert values(log) == [b"still", b"there"]
+
+
+def test_a_batch_larger_than_an_appenders_room_goes_alone(log: LogHandle) -> None:
+    with log.appender(bytes_max=10) as appender:
+        batches = [appender.append_batch([bytes(10_000)] * 5) for _ in range(5)]
+        appender.flush()
+        assert [batch.result(0).glsn for batch in batches] == [1, 6, 11, 16, 21]
+
+
 def test_an_appender_takes_what_is_larger_than_its_room(log: LogHandle) -> None:
     with log.appender(bytes_max=10) as appender:
         futures = [appender.append(bytes(100_000)) for _ in range(5)]

@@ -14,6 +14,7 @@ import tidelog
 from tests.client.served import Node
 from tests.security.material import client, server
 from tidelog.errors import (
+    BadEntry,
     LogClosed,
     OutOfRange,
     RevisionConflict,
@@ -116,6 +117,38 @@ def test_an_appender_waits_for_room_and_keeps_order(run: Run) -> None:
             futures.append(await appender.delete(b"k"))
         assert [future.result().glsn for future in futures] == list(range(1, 403))
         assert (await values(log))[:400] == [b"%d" % i for i in range(400)]
+
+    run(work)
+
+
+def test_an_appender_takes_batches_between_entries(run: Run) -> None:
+    async def work(log: AsyncLogHandle) -> None:
+        async with log.appender(bytes_max=2_000) as appender:
+            first = await appender.append(b"0")
+            batch = await appender.append_batch([b"%d" % i for i in range(1, 100)])
+            last = await appender.append(b"100")
+            with pytest.raises(BadEntry):
+                await appender.append_batch([])
+        assert await values(log) == [b"%d" % i for i in range(101)]
+        told = batch.result()
+        assert (first.result().glsn, told.glsn, told.count, last.result().glsn) == (1, 2, 99, 101)
+
+    run(work)
+
+
+def test_a_batch_of_an_appender_lies_behind_what_came_before_in_each_log_stream(run: Run) -> None:
+    async def work(log: AsyncLogHandle) -> None:
+        topic = await log.create_topic("wide", streams=3)
+        keys = [b"key-%d" % i for i in range(60)]
+        async with topic.appender() as appender:
+            for turn in range(20):
+                await appender.put(keys[0], b"alone %d" % turn)
+                batch = await appender.put_batch([(key, b"together %d" % turn) for key in keys])
+        assert sum(receipt.count for receipt in batch.result()) == 60
+        found = [record.value async for record in topic.read() if record.key == keys[0]]
+        assert found == [
+            b"%s %d" % (how, turn) for turn in range(20) for how in (b"alone", b"together")
+        ]
 
     run(work)
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
-from tidelog.client.gathering import Gathering, Pending
-from tidelog.client.lanes import Loose
+from tidelog.client.gathering import Gathering, Pending, PendingEntries
+from tidelog.client.lanes import Ticket
 from tidelog.client.loop_thread import LoopThread
-from tidelog.client.orders import OneEntry, Orders
+from tidelog.client.orders import OneEntry, Orders, checked_size
 from tidelog.client.session import Session
 from tidelog.formats.entry import Entry, Kind
+from tidelog.interface.appends import Append
 from tidelog.interface.flow import Flow
-from tidelog.interface.records import Receipt
+from tidelog.interface.records import Receipt, Receipts, all_receipts, only_receipt
+
+T = TypeVar("T")
 
 
 class RemoteAppender:
@@ -37,7 +40,7 @@ class RemoteAppender:
         self._lock = Lock()
         self._turn: Callable[[], None] | None = None
         """The call that the loop has not come to yet."""
-        self._tickets: list[tuple[int, Loose]] = []
+        self._tickets: list[tuple[int, Ticket]] = []
         """What goes with it, by log streams."""
         self._gathering: dict[int, Gathering[Future[Receipt]]] = {}
         """The last of them for each log stream."""
@@ -52,6 +55,12 @@ class RemoteAppender:
     ) -> Future[Receipt]:
         return self._submit(self._orders.one_append(value, key, stream, blobs))
 
+    def append_batch(
+        self, values: Sequence[bytes], *, stream: int | None = None
+    ) -> Future[Receipt]:
+        """Append entries without keys, all or none; one receipt for all of them."""
+        return self._ship(self._orders.many.append_batch(values, stream, {}), only_receipt)
+
     def put(
         self,
         key: bytes,
@@ -63,6 +72,12 @@ class RemoteAppender:
     ) -> Future[Receipt]:
         entry = Entry(Kind.PUT, value, key, storage_id, write_version, 0, blobs)
         return self._submit(self._orders.one_write(entry))
+
+    def put_batch(
+        self, items: Iterable[tuple[bytes, bytes]], *, storage_id: int = 0
+    ) -> Future[Receipts]:
+        """Set many keys at once; in each log stream that they go to, all or none."""
+        return self._ship(self._orders.many.put_batch(items, storage_id, {}), all_receipts)
 
     def delete(
         self, key: bytes, *, storage_id: int = 0, write_version: int | None = None
@@ -87,24 +102,45 @@ class RemoteAppender:
             raise
         return future
 
+    def _ship(self, append: Append, outcome: Callable[[Receipts], T]) -> Future[T]:
+        """Send batches, behind what came before them in their log streams."""
+        size = checked_size(append.parts)
+        self._thread.check_caller()
+        self._flow.enter(size)
+        future: Future[T] = Future()
+        try:
+            pending = _Batches(self._flow, size, future, outcome)
+            tickets = self._session.wholes(append, pending, None, apart=True)
+            with self._lock:
+                self._join_turn()
+                self._tickets += tickets
+                for stream, _ in tickets:
+                    self._gathering.pop(stream, None)  # Entries that come now lie behind it.
+        except BaseException:
+            self._flow.leave(size, None)
+            raise
+        return future
+
     def _add(self, order: OneEntry, future: Future[Receipt]) -> None:
-        if self._turn is None or self._thread.last_call is not self._turn:
-            self._begin_turn()
+        self._join_turn()
         gathering = self._gathering.get(order.stream)
         if gathering is None or not gathering.add(order, future):
             gathering = Gathering.begin(
-                self._session, order, _Pending(self._flow, [future], order.size)
+                self._session, order, _Entries(self._flow, order.size, [future])
             )
             self._gathering[order.stream] = gathering
             self._tickets.append((order.stream, gathering.ticket))
 
-    def _begin_turn(self) -> None:
-        tickets: list[tuple[int, Loose]] = []
+    def _join_turn(self) -> None:
+        """Begin a turn, unless what comes now may still go with the last one."""
+        if self._turn is not None and self._thread.last_call is self._turn:
+            return
+        tickets: list[tuple[int, Ticket]] = []
         turn = partial(self._end_turn, tickets)
         self._thread.call(turn)
         self._turn, self._tickets, self._gathering = turn, tickets, {}
 
-    def _end_turn(self, tickets: list[tuple[int, Loose]]) -> None:
+    def _end_turn(self, tickets: list[tuple[int, Ticket]]) -> None:
         """In the loop: nothing is added from now on."""
         with self._lock:
             if self._tickets is tickets:
@@ -128,15 +164,41 @@ class RemoteAppender:
 
 
 @dataclass(slots=True, eq=False)
-class _Pending(Pending[Future[Receipt]]):
-    def tell(self, receipt: Receipt) -> None:
-        for future, own in zip(self.futures, receipt.each(), strict=True):
+class _Entries(PendingEntries[Future[Receipt]]):
+    def tell(self, result: Receipt, /) -> None:
+        for future, own in zip(self.futures, result.each(), strict=True):
             try:
                 future.set_result(own)
             except InvalidStateError:
-                future.set_running_or_notify_cancel()  # Whoever waits for several is told.
+                _tell_waiters(future)
 
     def tell_failure(self, error: BaseException) -> None:
         for future in self.futures:
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
+            _fail(future, error)
+
+
+@dataclass(slots=True, eq=False)
+class _Batches(Pending[Receipts], Generic[T]):
+    """Who waits for batches, and what of their receipts."""
+
+    future: Future[T]
+    outcome: Callable[[Receipts], T]
+
+    def tell(self, result: Receipts, /) -> None:
+        try:
+            self.future.set_result(self.outcome(result))
+        except InvalidStateError:
+            _tell_waiters(self.future)
+
+    def tell_failure(self, error: BaseException) -> None:
+        _fail(self.future, error)
+
+
+def _tell_waiters(cancelled: Future[T]) -> None:
+    """Whoever waits for several futures is told of one that was cancelled."""
+    cancelled.set_running_or_notify_cancel()
+
+
+def _fail(future: Future[T], error: BaseException) -> None:
+    if future.set_running_or_notify_cancel():
+        future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Entries of an appender that go to a log stream together.
+"""What an appender has under way: entries that go to a log stream together, and whole batches.
 
 G1  an entry joins what came right before it, so the order of the calls is kept
 G2  whoever cancels a future changes nothing for the others, and gives no room back before its time
@@ -16,6 +16,7 @@ from tidelog.client.session import Session
 from tidelog.interface.records import Receipt
 
 F = TypeVar("F")
+R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class Room(Protocol):
@@ -25,17 +26,16 @@ class Room(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Pending(ABC, Generic[F]):
-    """Futures for the receipts of entries that go together, and the room that these take."""
+class Pending(ABC, Generic[R_contra]):
+    """Who waits for something that has taken room."""
 
     room: Room
-    futures: list[F]
     size: int
 
     def done(self) -> bool:
-        return False  # Even if nobody waits for them any more, their room has to be given back.
+        return False  # Even if nobody waits for it any more, its room has to be given back.
 
-    def set_result(self, result: Receipt, /) -> None:
+    def set_result(self, result: R_contra, /) -> None:
         self.tell(result)
         self.room.leave(self.size, None)
 
@@ -44,22 +44,29 @@ class Pending(ABC, Generic[F]):
         self.room.leave(self.size, exception)
 
     @abstractmethod
-    def tell(self, receipt: Receipt) -> None:
-        """Give every future its own part of the receipt (G2)."""
+    def tell(self, result: R_contra, /) -> None:
+        """Give every future what is its own (G2)."""
 
     @abstractmethod
     def tell_failure(self, error: BaseException) -> None:
         """Give every future the error."""
 
 
+@dataclass(slots=True, eq=False)
+class PendingEntries(Pending[Receipt], Generic[F]):
+    """Futures for the receipts of entries that go together."""
+
+    futures: list[F]
+
+
 class Gathering(NamedTuple, Generic[F]):
     """A ticket that grows, and who waits for it."""
 
     ticket: Loose
-    pending: Pending[F]
+    pending: PendingEntries[F]
 
     @classmethod
-    def begin(cls, session: Session, order: OneEntry, pending: Pending[F]) -> Gathering[F]:
+    def begin(cls, session: Session, order: OneEntry, pending: PendingEntries[F]) -> Gathering[F]:
         # The time that its caller was held back before this does not count.
         return cls(session.loose(order, pending, None), pending)
 

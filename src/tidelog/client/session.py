@@ -107,16 +107,22 @@ class Session:
         return Loose(waiter, order.size, deadline, [order.content], order.version, order.ack)
 
     def wholes(
-        self, append: Append, waiter: Waiter[tuple[Receipt, ...]], timeout: float | None
+        self,
+        append: Append,
+        waiter: Waiter[tuple[Receipt, ...]],
+        timeout: float | None,
+        *,
+        apart: bool = False,
     ) -> list[tuple[int, Whole]]:
         """Tickets for encoded batches, with their lanes.  For any thread.
 
         On several nodes, the log streams of an append have leaders of their own: each batch is an
-        append by itself there.
+        append by itself there.  With ``apart`` it is so everywhere: then each of them lies behind
+        whatever was appended to its log stream before.
         """
         deadline = monotonic() + self.seconds(timeout)
         size, parts = checked_size(append.parts), append.parts
-        if len(parts) == 1 or not self.pool.is_cluster:
+        if len(parts) == 1 or not (apart or self.pool.is_cluster):
             return [(lane_of(parts), Whole(waiter, size, deadline, parts, append.ack))]
         joined = Joined(waiter, len(parts))
         return [

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.requests import AppendRequest
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.appends import Append, Appends
 from tidelog.interface.flow import Flow
-from tidelog.interface.records import Receipt
+from tidelog.interface.records import Receipt, Receipts, all_receipts, only_receipt
 
+T = TypeVar("T")
 _OVERHEAD: Final = 64
 """What an append weighs besides its bytes."""
 
@@ -38,7 +40,13 @@ class Appender:
         stream: int | None = None,
         blobs: tuple[int, ...] = (),
     ) -> Future[Receipt]:
-        return self._submit(self._appends.append(value, key, stream, {}, blobs))
+        return self._submit(self._appends.append(value, key, stream, {}, blobs), only_receipt)
+
+    def append_batch(
+        self, values: Sequence[bytes], *, stream: int | None = None
+    ) -> Future[Receipt]:
+        """Append entries without keys, all or none; one receipt for all of them."""
+        return self._submit(self._appends.append_batch(values, stream, {}), only_receipt)
 
     def put(
         self,
@@ -50,21 +58,27 @@ class Appender:
         blobs: tuple[int, ...] = (),
     ) -> Future[Receipt]:
         entry = Entry(Kind.PUT, value, key, storage_id, write_version, 0, blobs)
-        return self._submit(self._appends.write([entry], {}))
+        return self._submit(self._appends.write([entry], {}), only_receipt)
+
+    def put_batch(
+        self, items: Iterable[tuple[bytes, bytes]], *, storage_id: int = 0
+    ) -> Future[Receipts]:
+        """Set many keys at once; in each log stream that they go to, all or none."""
+        return self._submit(self._appends.put_batch(items, storage_id, {}), all_receipts)
 
     def delete(
         self, key: bytes, *, storage_id: int = 0, write_version: int | None = None
     ) -> Future[Receipt]:
         entry = Entry(Kind.DELETE, b"", key, storage_id, write_version)
-        return self._submit(self._appends.write([entry], {}))
+        return self._submit(self._appends.write([entry], {}), only_receipt)
 
     def flush(self) -> None:
         """Wait for all that was appended; raises the first failure since the last flush."""
         self._flow.flush()
 
-    def _submit(self, append: Append) -> Future[Receipt]:
-        request, future, size = AppendRequest(append), Future[Receipt](), size_of(append)
-        request.listener = partial(self._on_wake, request, future, size)
+    def _submit(self, append: Append, outcome: Callable[[Receipts], T]) -> Future[T]:
+        request, future, size = AppendRequest(append), Future[T](), size_of(append)
+        request.listener = partial(self._on_wake, request, future, size, outcome)
         self._flow.enter(size)
         try:
             leads = self._engine.post(request)
@@ -75,7 +89,13 @@ class Appender:
             self._thread.submit(self._engine.lead)
         return future
 
-    def _on_wake(self, request: AppendRequest, future: Future[Receipt], size: int) -> None:
+    def _on_wake(
+        self,
+        request: AppendRequest,
+        future: Future[T],
+        size: int,
+        outcome: Callable[[Receipts], T],
+    ) -> None:
         if not request.done:
             self._thread.submit(self._engine.lead)
             return
@@ -83,7 +103,7 @@ class Appender:
             if request.error is not None:
                 future.set_exception(request.error)
             else:
-                future.set_result(request.receipts[0])
+                future.set_result(outcome(request.receipts))
         self._flow.leave(size, request.error)
 
     def __enter__(self) -> Self:

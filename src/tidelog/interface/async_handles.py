@@ -17,7 +17,7 @@ from tidelog.interface.blobs.figures import BlobCollection, BlobInfo
 from tidelog.interface.blobs.sources import AsyncBlobSource
 from tidelog.interface.figures import CompactionResult, LogStats, PlanOutcome, TopicStats
 from tidelog.interface.positions import NamedPosition, Position, Published
-from tidelog.interface.records import Receipt, Record
+from tidelog.interface.records import Receipt, Receipts, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +27,8 @@ class AsyncAppenderHandle(Protocol):
     """Appends entries without waiting for each.
 
     Awaited calls return futures for the receipts.  They wait only while as many bytes are under way
-    as the appender may have.  Entries of one task keep their order within a log stream.  Leaving
-    the context flushes.
+    as the appender may have.  Entries of one task keep their order within a log stream, batches
+    among them.  Leaving the context flushes.
     """
 
     async def append(
@@ -40,6 +40,11 @@ class AsyncAppenderHandle(Protocol):
         blobs: tuple[int, ...] = (),
     ) -> asyncio.Future[Receipt]: ...
 
+    async def append_batch(
+        self, values: Sequence[bytes], *, stream: int | None = None
+    ) -> asyncio.Future[Receipt]:
+        """Append entries without keys, all or none; one receipt for all of them."""
+
     async def put(
         self,
         key: bytes,
@@ -49,6 +54,11 @@ class AsyncAppenderHandle(Protocol):
         write_version: int | None = None,
         blobs: tuple[int, ...] = (),
     ) -> asyncio.Future[Receipt]: ...
+
+    async def put_batch(
+        self, items: Iterable[tuple[bytes, bytes]], *, storage_id: int = 0
+    ) -> asyncio.Future[Receipts]:
+        """Set many keys at once; in each log stream that they go to, all or none."""
 
     async def delete(
         self, key: bytes, *, storage_id: int = 0, write_version: int | None = None

@@ -18,7 +18,7 @@ from tidelog.interface.blobs.reader import BlobReader
 from tidelog.interface.blobs.sources import BlobSource
 from tidelog.interface.figures import CompactionResult, LogStats, PlanOutcome, TopicStats
 from tidelog.interface.positions import NamedPosition, Position, Published
-from tidelog.interface.records import Receipt, Record
+from tidelog.interface.records import Receipt, Receipts, Record
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,8 +28,8 @@ class AppenderHandle(Protocol):
     """Appends entries without waiting for each.
 
     Calls return futures for the receipts.  They block only while as many bytes are under way as
-    the appender may have.  Entries of one thread keep their order within a log stream.  Leaving the
-    context flushes.
+    the appender may have.  Entries of one thread keep their order within a log stream, batches
+    among them.  Leaving the context flushes.
     """
 
     def append(
@@ -41,6 +41,11 @@ class AppenderHandle(Protocol):
         blobs: tuple[int, ...] = (),
     ) -> Future[Receipt]: ...
 
+    def append_batch(
+        self, values: Sequence[bytes], *, stream: int | None = None
+    ) -> Future[Receipt]:
+        """Append entries without keys, all or none; one receipt for all of them."""
+
     def put(
         self,
         key: bytes,
@@ -50,6 +55,11 @@ class AppenderHandle(Protocol):
         write_version: int | None = None,
         blobs: tuple[int, ...] = (),
     ) -> Future[Receipt]: ...
+
+    def put_batch(
+        self, items: Iterable[tuple[bytes, bytes]], *, storage_id: int = 0
+    ) -> Future[Receipts]:
+        """Set many keys at once; in each log stream that they go to, all or none."""
 
     def delete(
         self, key: bytes, *, storage_id: int = 0, write_version: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import Enum
 from itertools import repeat
+from typing import TypeAlias
 
 import msgspec
 
@@ -57,6 +58,20 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
             repeat(1),
             repeat(self.ack),
         )
+
+
+Receipts: TypeAlias = tuple[Receipt, ...]
+"""What an append gets: a receipt for each log stream that it went to."""
+
+
+def only_receipt(receipts: Receipts) -> Receipt:
+    """That of an append to one log stream."""
+    return receipts[0]
+
+
+def all_receipts(receipts: Receipts) -> Receipts:
+    """Those of an append that may go to several."""
+    return receipts
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
