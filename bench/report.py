@@ -118,23 +118,41 @@ def _sections(results: Results) -> dict[str, str]:
 def _targets(works: Sequence[list[Figure]]) -> str:
     rows = []
     for figures in works:
-        disk, tidelog = figures[0], _of(figures, "tidelog")
+        disk, tidelog, peer = figures[0], _of(figures, "tidelog"), best_peer(figures)
         work = tidelog.work
-        peer = best_peer(figures)
         if work.threads > 1:
             continue
-        of_peer = tidelog.records_per_second / peer.records_per_second
         if work.batch == 1:
             ratio = tidelog.p50_us / disk.p50_us
-            goal = f"{ratio:.2f} × one sync (goal ≤ {SINGLE_OF_SYNC_MAX})"
-            met = ratio <= SINGLE_OF_SYNC_MAX
-        else:
-            ratio = tidelog.records_per_second / disk.records_per_second
-            goal = f"{ratio:.0%} of the disk (goal ≥ {BATCHED_OF_DISK_MIN:.0%})"
-            goal += f", {of_peer:.1f} × {peer.engine} (goal ≥ {BATCHED_OF_PEERS_MIN:.0f})"
-            met = ratio >= BATCHED_OF_DISK_MIN and of_peer >= BATCHED_OF_PEERS_MIN
-        rows.append((work.name, goal, f"{of_peer:.2f} × {peer.engine}", "yes" if met else "no"))
-    return "### Goals\n\n" + table(("work", "Tidelog", "to the best peer", "met"), rows)
+            of_peer = tidelog.records_per_second / peer.records_per_second
+            rows.append(
+                (
+                    work.name,
+                    f"{ratio:.2f} × one sync (goal ≤ {SINGLE_OF_SYNC_MAX})",
+                    _yes(ratio <= SINGLE_OF_SYNC_MAX),
+                    f"{of_peer:.2f} × {peer.engine}",
+                    "",
+                )
+            )
+            continue
+        for figure in (tidelog, _of(figures, "appender")):
+            share = figure.records_per_second / disk.records_per_second
+            of_peer = figure.records_per_second / peer.records_per_second
+            rows.append(
+                (
+                    f"{work.name}{', appender' if figure.engine == 'appender' else ''}",
+                    f"{share:.0%} of the disk (goal ≥ {BATCHED_OF_DISK_MIN:.0%})",
+                    _yes(share >= BATCHED_OF_DISK_MIN),
+                    f"{of_peer:.2f} × {peer.engine} (goal ≥ {BATCHED_OF_PEERS_MIN:.0f})",
+                    _yes(of_peer >= BATCHED_OF_PEERS_MIN),
+                )
+            )
+    headers = ("work", "to the disk", "met", "to the best peer", "met")
+    return "### Goals\n\n" + table(headers, rows)
+
+
+def _yes(met: bool) -> str:
+    return "yes" if met else "no"
 
 
 def _append_tables(works: Sequence[list[Figure]]) -> str:
@@ -158,9 +176,11 @@ def _append_tables(works: Sequence[list[Figure]]) -> str:
                 )
             )
     note = (
-        "Each call is durable when it returns. *disk*: the same bytes written to a file that has "
-        "its blocks already, then fdatasync, by one thread. Tidelog's time runs until all rolled "
-        "WAL files are in segments, the others' until the last call returned. SQLite: WAL, "
+        "Each call is durable when it returns; *appender*: when its future is done, and up to 8 "
+        "MiB are under way. *disk*: the same bytes written to a file that has its blocks already, "
+        "then fdatasync, by one thread. *disk-twice*: the same, and each full file is written to a "
+        "new one meanwhile, as who moves a log into segments must. Tidelog's time runs until all "
+        "rolled WAL files are in segments, the others' until the last call returned. SQLite: WAL, "
         "synchronous=FULL, one transaction for a batch; LMDB: synced commits, append mode for "
         "records without keys; RocksDB: one synced WriteBatch. Keys: 16 bytes, one of a million."
     )

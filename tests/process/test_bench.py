@@ -11,9 +11,11 @@ from bench import appends, client, large, pair
 from bench.machine import facts
 from bench.report import Results, merged, page
 from tidelog.cli import bench_embedded, bench_pair
-from tidelog.cli.bench_engines import ENGINES, Tidelog
+from tidelog.cli.bench_disk import DiskTwice
+from tidelog.cli.bench_engines import ENGINES, Tidelog, TidelogAppender
 from tidelog.cli.bench_measure import Payload, Work, measure
 from tidelog.errors import LogClosed
+from tidelog.limits import MIB, WAL_FILE_BYTES_DEFAULT
 
 TINY = appends.Scale(
     repeats=1, batched_bytes=60_000, single_calls=8, seconds_max=10, warm_bytes=1 << 20
@@ -26,14 +28,17 @@ TRIGGERS = {"tidelog_ms": 50.0, "rate_ms": 40.0, "times": 1.25}
 def test_every_engine_does_the_same_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keyed: bool
 ) -> None:
-    works = [Work(100, 1, keyed), Work(100, 100, keyed, threads=2)]
+    works = [Work(100, 1, keyed), Work(100, 100, keyed), Work(100, 100, keyed, threads=2)]
     monkeypatch.setattr(appends, "works", lambda: works)
     measured = list(appends.measure_appends(tmp_path, TINY))
-    assert [[figure.engine for figure in figures] for figures in measured] == [[*ENGINES]] * 2
+    names = [[figure.engine for figure in figures] for figures in measured]
+    assert names == [appends.engines_for(work) for work in works]
+    assert names[1] == [*ENGINES]
     for figures in measured:
         assert len({figure.calls for figure in figures}) == 1
     text = page(Results(facts(tmp_path), "command", appends=measured))
     assert text.count("| rocksdb |") == text.count("| tidelog |") == len(works)
+    assert text.count(", appender |") == 1
 
 
 def test_what_was_measured_is_in_the_log(tmp_path: Path) -> None:
@@ -45,8 +50,33 @@ def test_what_was_measured_is_in_the_log(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_a_failing_writer_ends_the_measurement(tmp_path: Path) -> None:
-    engine = Tidelog(tmp_path)
+@pytest.mark.parametrize("batch", [1, 10])
+def test_an_appender_is_measured_until_all_is_durable(tmp_path: Path, batch: int) -> None:
+    engine = TidelogAppender(tmp_path)
+    work = Work(100, batch, keyed=True)
+    measured = measure(engine, work, Payload(work), seconds=60, calls=30)
+    assert measured.calls == 30
+    assert engine.log.high_watermark == 30 * batch
+    engine.close()
+
+
+def test_the_disk_writes_full_files_once_more(tmp_path: Path) -> None:
+    disk = DiskTwice(tmp_path)
+    writer = disk.writer()
+    try:
+        for _ in range(2 * WAL_FILE_BYTES_DEFAULT // MIB + 1):
+            writer.append([bytes(MIB)])
+        disk.settle()
+    finally:
+        disk.close()
+    sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
+    names = ["disk-twice", "disk-twice-1", "disk-twice-2"]
+    assert sizes == dict.fromkeys(names, WAL_FILE_BYTES_DEFAULT)
+
+
+@pytest.mark.parametrize("kind", [Tidelog, TidelogAppender])
+def test_a_failing_writer_ends_the_measurement(tmp_path: Path, kind: type[Tidelog]) -> None:
+    engine = kind(tmp_path)
     engine.close()
     work = Work(100, 1, keyed=False, threads=2)
     with pytest.raises(LogClosed):

@@ -1,7 +1,8 @@
 """Engines that can be measured side by side: the bare disk, Tidelog, SQLite, LMDB, RocksDB.
 
-Each of them makes every call durable before it returns, with the settings that suit it best.
-Entries without keys go where the engine is fastest with them: to the end, in ascending order.
+Each of them makes every call durable before it returns, with the settings that suit it best; only
+an appender says later, for each call by itself, that it is.  Entries without keys go where the
+engine is fastest with them: to the end, in ascending order.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import tidelog
-from tidelog.limits import MIB, WAL_FILE_BYTES_DEFAULT
-from tidelog.storage.os_vfs import OsVfs
-from tidelog.storage.vfs import File
-from tidelog.storage.wal import create_filled
+from tidelog.cli.bench_disk import Disk, DiskTwice
+from tidelog.limits import MIB
 
 if TYPE_CHECKING:
     import lmdb
@@ -30,13 +31,17 @@ _POLL_SECONDS: Final = 0.005
 
 
 class Writer(Protocol):
-    """How one thread writes; each call is one durable transaction."""
+    """How one thread writes; each call is one transaction.
 
-    def append(self, values: Sequence[bytes]) -> None: ...
+    It is durable when the call returns, or when the future is done that it returns.
+    """
 
-    def put(self, items: Sequence[Item]) -> None: ...
+    def append(self, values: Sequence[bytes]) -> Future[Any] | None: ...
 
-    def close(self) -> None: ...
+    def put(self, items: Sequence[Item]) -> Future[Any] | None: ...
+
+    def close(self) -> None:
+        """Wait for what is not durable yet."""
 
 
 class Engine(Protocol):
@@ -61,53 +66,6 @@ def _wait_until(condition: Callable[[], bool]) -> None:
             return
         pause.wait(_POLL_SECONDS)
     raise TimeoutError("work in the background does not come to an end")
-
-
-# ---- the disk itself
-
-
-class _DiskWriter:
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._bytes = bytes(range(256)) * (MIB // 256)
-        self._offset = 0
-
-    def append(self, values: Sequence[bytes]) -> None:
-        self._write(sum(map(len, values)))
-
-    def put(self, items: Sequence[Item]) -> None:
-        self._write(sum(len(key) + len(value) for key, value in items))
-
-    def _write(self, size: int) -> None:
-        if self._offset + size > WAL_FILE_BYTES_DEFAULT:
-            self._offset = 0
-        self._file.write_at(self._offset, (self._bytes[:size],))
-        self._file.sync()
-        self._offset += size
-
-    def close(self) -> None:
-        pass
-
-
-class Disk:
-    """Writes the same number of bytes to a file that has its blocks, and syncs it: the bound."""
-
-    name = "disk"
-
-    def __init__(self, directory: Path) -> None:
-        self._file = create_filled(OsVfs(), str(directory / "disk"), WAL_FILE_BYTES_DEFAULT)
-
-    def writer(self) -> Writer:
-        return _DiskWriter(self._file)
-
-    def settle(self) -> None:
-        """Nothing is put off."""
-
-    def rest(self) -> None:
-        """It has no background."""
-
-    def close(self) -> None:
-        self._file.close()
 
 
 # ---- Tidelog
@@ -137,7 +95,7 @@ class Tidelog:
     name = "tidelog"
 
     def __init__(self, directory: Path) -> None:
-        self.log = tidelog.open(directory / "tidelog")
+        self.log = tidelog.open(directory / self.name)
 
     def writer(self) -> Writer:
         return _TidelogWriter(self.log)
@@ -151,6 +109,34 @@ class Tidelog:
 
     def close(self) -> None:
         self.log.close()
+
+
+class _AppenderWriter:
+    def __init__(self, log: tidelog.Log) -> None:
+        self._opened = ExitStack()
+        self._appender = self._opened.enter_context(log.appender())
+
+    def append(self, values: Sequence[bytes]) -> Future[Any]:
+        if len(values) == 1:
+            return self._appender.append(values[0])
+        return self._appender.append_batch(values)
+
+    def put(self, items: Sequence[Item]) -> Future[Any]:
+        if len(items) == 1:
+            return self._appender.put(*items[0])
+        return self._appender.put_batch(items)
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+class TidelogAppender(Tidelog):
+    """A log whose writers do not wait for each call."""
+
+    name = "appender"
+
+    def writer(self) -> Writer:
+        return _AppenderWriter(self.log)
 
 
 # ---- SQLite
@@ -317,4 +303,10 @@ PEERS: Final[dict[str, Callable[[Path], Any]]] = {
     "lmdb": Lmdb,
     "rocksdb": RocksDb,
 }
-ENGINES: Final[dict[str, Callable[[Path], Any]]] = {"disk": Disk, "tidelog": Tidelog, **PEERS}
+ENGINES: Final[dict[str, Callable[[Path], Any]]] = {
+    "disk": Disk,
+    "disk-twice": DiskTwice,
+    "tidelog": Tidelog,
+    "appender": TidelogAppender,
+    **PEERS,
+}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from tidelog.cli.bench_engines import Engine, Item, Writer
 
@@ -75,7 +77,7 @@ class Payload:
                 for _ in range(_PREPARED)
             ]
 
-    def call(self, writer: Writer) -> Callable[[int], None]:
+    def call(self, writer: Writer) -> Callable[[int], Future[Any] | None]:
         """A function that makes call number ``i``."""
         if not self._items:
             values = self._values
@@ -140,7 +142,7 @@ def measure(
 
 
 def _loop(
-    call: Callable[[int], None],
+    call: Callable[[int], Future[Any] | None],
     first: int,
     seconds: float,
     calls: int | None,
@@ -150,10 +152,18 @@ def _loop(
     end = now + seconds
     number = first
     while now < end and (calls is None or number - first < calls):
-        call(number)
+        outcome = call(number)
         before, now = now, perf_counter()
-        latencies.append(now - before)
+        if outcome is None:
+            latencies.append(now - before)
+        else:
+            outcome.add_done_callback(partial(_note, latencies, before))
         number += 1
+
+
+def _note(latencies: list[float], begin: float, outcome: Future[Any]) -> None:
+    if outcome.exception() is None:  # Closing the writer tells of failures.
+        latencies.append(perf_counter() - begin)
 
 
 def _summary(
