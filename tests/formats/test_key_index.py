@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +28,7 @@ from tidelog.formats.key_index import (
     is_sorted,
     no_rows,
     rows_from_batches,
+    rows_of_pages,
     sort_rows,
 )
 from tidelog.formats.key_rows import constant
@@ -258,7 +261,11 @@ def test_pages_come_back_in_every_shape(storage: int, implicit: bool, span: int)
     assert [page.hash_hi[0] for page in decoded] == [page.fence for page in pages]
     assert {page.implicit for page in decoded} == {implicit}
     assert all(len(page.data) % 8 == 0 for page in pages)
-    back = concat_rows(page.rows() for page in decoded)
+    data, lengths = b"".join(page.data for page in pages), [len(page.data) for page in pages]
+    back, told_implicit = rows_of_pages(data, lengths, number=0, first_llsn=1)
+    assert told_implicit is implicit
+    last, _ = rows_of_pages(data[sum(lengths[:2]) :], lengths[2:], number=2, first_llsn=1)
+    assert last.equals(back[2 * KEY_PAGE_ROWS :])
     zeros = np.zeros(count, dtype=np.uint64)
     if implicit:
         rows = KeyRows(
@@ -299,33 +306,76 @@ def small_page() -> bytes:
     return page.data
 
 
-def test_every_bit_flip_and_truncation_of_a_page_is_seen() -> None:
+def read_page(data: bytes, number: int, first_llsn: int) -> None:
+    KeyPage.decode(data, number=number, first_llsn=first_llsn)
+
+
+def read_rows(data: bytes, number: int, first_llsn: int) -> None:
+    rows_of_pages(data, [len(data)], number=number, first_llsn=first_llsn)
+
+
+both_ways = pytest.mark.parametrize("read", [read_page, read_rows])
+"""One page to look a key up in, and the rows of pages that lie behind one another."""
+
+
+@both_ways
+def test_every_bit_flip_and_truncation_of_a_page_is_seen(
+    read: Callable[[bytes, int, int], None],
+) -> None:
     data = small_page()
     for where in range(len(data) * 8):
         flipped = bytearray(data)
         flipped[where // 8] ^= 1 << where % 8
         with pytest.raises(CorruptData):
-            KeyPage.decode(flipped, number=0, first_llsn=1)
+            read(bytes(flipped), 0, 1)
     for length in range(len(data)):
         with pytest.raises(CorruptData):
-            KeyPage.decode(data[:length], number=0, first_llsn=1)
+            read(data[:length], 0, 1)
     with pytest.raises(CorruptData):
-        KeyPage.decode(data + bytes(8), number=0, first_llsn=1)
+        read(data + bytes(8), 0, 1)
 
 
-def test_a_page_passes_for_no_other_page() -> None:
+@both_ways
+def test_a_page_passes_for_no_other_page(read: Callable[[bytes, int, int], None]) -> None:
     with pytest.raises(CorruptData, match="this is page 0 of 1"):
-        KeyPage.decode(small_page(), number=1, first_llsn=1)
+        read(small_page(), 1, 1)
     with pytest.raises(CorruptData, match="this is page 0 of 1"):
-        KeyPage.decode(small_page(), number=0, first_llsn=2)
+        read(small_page(), 0, 2)
+
+
+def test_each_of_neighbouring_pages_is_checked() -> None:
+    rows = sort_rows(random_rows(2 * KEY_PAGE_ROWS + 5, keys=900))
+    pages = [page.data for page in encode_key_pages(rows, 1)]
+    lengths = [len(page) for page in pages]
+
+    def read(pages: list[bytes]) -> KeyRows:
+        return rows_of_pages(b"".join(pages), lengths, number=0, first_llsn=1)[0]
+
+    assert read(pages).equals(rows)
+    with pytest.raises(CorruptData, match="key page 0: this is page 1"):
+        read([pages[1], pages[0], pages[2]])
+    for number in range(3):
+        damaged = bytearray(pages[number])
+        damaged[-1 - (lengths[number] // 2)] ^= 1
+        with pytest.raises(CorruptData, match=f"key page {number}: checksum"):
+            read([*pages[:number], bytes(damaged), *pages[number + 1 :]])
+    by_glsn = replace(rows, version_hi=constant(0, len(rows), np.uint64), version_lo=rows.llsn)
+    runs = GlsnRuns([(1, 1, 10_000)])
+    without_versions = next(encode_key_pages(sort_rows(by_glsn), 1, runs)).data
+    mixed = [without_versions, pages[1]]
+    with pytest.raises(CorruptData, match="different columns"):
+        rows_of_pages(b"".join(mixed), [len(page) for page in mixed], number=0, first_llsn=1)
 
 
 @given(st.binary(max_size=150), st.booleans())
-def test_any_bytes_are_a_page_or_corrupt(data: bytes, checksummed: bool) -> None:
+@both_ways
+def test_any_bytes_are_a_page_or_corrupt(
+    read: Callable[[bytes, int, int], None], data: bytes, checksummed: bool
+) -> None:
     if checksummed:
         data = PAGE_MAGIC + crc32c(data).to_bytes(4, "little") + data
     try:
-        KeyPage.decode(data, number=0, first_llsn=1)
+        read(data, 0, 1)
     except CorruptData:
         pass
 
@@ -343,8 +393,10 @@ def test_structure_is_checked_behind_a_valid_checksum() -> None:
         try:
             page = KeyPage.decode(bytes(changed), number=0, first_llsn=1)
         except CorruptData:
+            with pytest.raises(CorruptData):
+                read_rows(bytes(changed), 0, 1)
             continue
-        page.rows()
+        read_rows(bytes(changed), 0, 1)
         page.find(page.hash_hi[0], page.hash_lo[0])
     changed = bytearray(data)
     changed[12] = 8

@@ -15,9 +15,11 @@ Everything about rows (``key_rows``, ``key_gathering``) can be imported from her
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import accumulate, groupby, pairwise
 from struct import Struct
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +59,7 @@ __all__ = [
     "is_sorted",
     "no_rows",
     "rows_from_batches",
+    "rows_of_pages",
     "sort_rows",
 ]
 
@@ -71,6 +74,7 @@ _PAGE = Struct("<4sIIHHQQ")
 _PAGE_TAIL = Struct("<IHHQQ")
 _START = Struct("<4sI")
 _KIND_OF: Final = {int(kind): kind for kind in (Kind.PUT, Kind.DELETE)}
+_KEYED: Final = bytes(sorted(WITH_KEY))
 _Item: TypeAlias = Literal["Q", "I", "B"]
 
 
@@ -146,30 +150,15 @@ class KeyPage:
     @classmethod
     def decode(cls, data: Buffer, *, number: int, first_llsn: int) -> KeyPage:
         """The page of this number of the segment that begins at ``first_llsn``."""
-        if len(data) < PAGE_HEADER_BYTES:
-            raise CorruptData(f"key page {number}: {len(data)} bytes")
-        magic, crc, count, flags, zero, found_number, found_first = _PAGE.unpack_from(data)
-        if magic[:3] != PAGE_MAGIC[:3]:
-            raise CorruptData(f"key page {number}: magic {magic!r}")
         view = memoryview(data).toreadonly()
-        if crc32c(view[8:]) != crc:
-            raise CorruptData(f"key page {number}: checksum does not match")
-        if magic != PAGE_MAGIC or flags & ~_KNOWN_FLAGS or zero:
-            raise UnsupportedVersion(f"key page {number}: unknown version or flags {flags:#x}")
-        if (found_number, found_first) != (number, first_llsn):
-            raise CorruptData(f"key page {number}: this is page {found_number} of {found_first}")
-        if not 1 <= count <= KEY_PAGE_ROWS:
-            raise CorruptData(f"key page {number}: {count} rows")
+        count, flags = _check_page(view, number, first_llsn)
         columns: list[memoryview] = []
         offset = PAGE_HEADER_BYTES
         for item, width in _layout(flags):
             end = offset + count * width
-            if end > len(view):
-                raise CorruptData(f"key page {number}: shorter than its columns")
             columns.append(view[offset:end].cast(item))
             offset = end
-        if len(view) - offset != -offset & 7 or not WITH_KEY.issuperset(columns[-1].tobytes()):
-            raise CorruptData(f"key page {number}: not what its header says")
+        _check_kinds(columns[-1].tobytes(), number)
         return cls(count, flags, first_llsn, columns)
 
     @property
@@ -192,34 +181,79 @@ class KeyPage:
             version = columns[low][i] | columns[low + 1][i] << 64
         return KeyHit(llsn, version, _KIND_OF[columns[-1][i]])
 
-    def rows(self) -> KeyRows:
-        """All rows; versions are 0 if they are implicit."""
-        wide: list[U64] = [
-            np.frombuffer(column, dtype=np.uint64)
-            for column in self._columns
-            if column.itemsize == 8
-        ]
-        hash_hi, hash_lo, *others = wide
-        zeros = constant(0, self.count, np.uint64)
-        if self.flags & WIDE:
-            llsn = others.pop(0)
-        else:
-            distances = np.frombuffer(self._columns[-3], dtype=np.uint32)
-            llsn = distances.astype(np.uint64) + np.uint64(self.first_llsn)
-        storage = others.pop(0) if self.flags & STORAGE else zeros
-        version_lo, version_hi = others if self.flags & VERSIONS else (zeros, zeros)
-        return KeyRows(
-            hash_hi=hash_hi,
-            hash_lo=hash_lo,
-            storage=storage,
-            version_hi=version_hi,
-            version_lo=version_lo,
-            llsn=llsn,
-            kind=np.frombuffer(self._columns[-1], dtype=np.uint8),
-            size=np.frombuffer(self._columns[-2], dtype=np.uint32),
-        )
+
+def rows_of_pages(
+    data: Buffer, lengths: Sequence[int], *, number: int, first_llsn: int
+) -> tuple[KeyRows, bool]:
+    """The rows of neighbouring pages, the first of which has this number.
+
+    ``lengths`` are those of the pages in ``data``.  Versions are 0 if they are implicit, which is
+    told with the rows (K3).
+    """
+    view = memoryview(data).toreadonly()
+    bounds = list(accumulate(lengths, initial=0))
+    shapes = [
+        _check_page(view[begin:end], number + i, first_llsn)
+        for i, (begin, end) in enumerate(pairwise(bounds))
+    ]
+    if len({flags for _, flags in shapes}) > 1:
+        raise CorruptData(f"key page {number} and those behind it have different columns")
+    parts: list[KeyRows] = []
+    begin = 0
+    for shape, alike in groupby(shapes):
+        end = begin + len(list(alike))
+        pages = view[bounds[begin] : bounds[end]]
+        parts.append(_rows_of_alike(pages, end - begin, *shape, first_llsn))
+        begin = end
+    rows = concat_rows(parts)
+    _check_kinds(rows.kind.tobytes(), number)
+    return rows, not shapes[0][1] & VERSIONS
 
 
+def _rows_of_alike(pages: memoryview, number: int, count: int, flags: int, first: int) -> KeyRows:
+    """The rows of so many pages of ``count`` rows each; all but the last one of a segment are."""
+    stride, offset = len(pages) // number, PAGE_HEADER_BYTES
+    columns: list[NDArray[Any]] = []
+    for item, width in _layout(flags):
+        # Column by column over all pages, without a look at each of them.
+        across = np.ndarray((number, count), item, pages, offset, (stride, width))
+        columns.append(across.reshape(-1))
+        offset += count * width
+    hash_hi, hash_lo, *longs, size, kind = columns
+    llsn = longs.pop(0) if flags & WIDE else longs.pop().astype(np.uint64) + np.uint64(first)
+    zeros = constant(0, len(llsn), np.uint64)
+    storage = longs.pop(0) if flags & STORAGE else zeros
+    version_lo, version_hi = longs if flags & VERSIONS else (zeros, zeros)
+    return KeyRows(hash_hi, hash_lo, storage, version_hi, version_lo, llsn, kind, size)
+
+
+def _check_page(page: memoryview, number: int, first_llsn: int) -> tuple[int, int]:
+    """Check all of a page but its kinds (K2): how many rows it has, and its flags."""
+    if len(page) < PAGE_HEADER_BYTES:
+        raise CorruptData(f"key page {number}: {len(page)} bytes")
+    magic, crc, count, flags, zero, found_number, found_first = _PAGE.unpack_from(page)
+    if magic[:3] != PAGE_MAGIC[:3]:
+        raise CorruptData(f"key page {number}: magic {magic!r}")
+    if crc32c(page[8:]) != crc:
+        raise CorruptData(f"key page {number}: checksum does not match")
+    if magic != PAGE_MAGIC or flags & ~_KNOWN_FLAGS or zero:
+        raise UnsupportedVersion(f"key page {number}: unknown version or flags {flags:#x}")
+    if (found_number, found_first) != (number, first_llsn):
+        raise CorruptData(f"key page {number}: this is page {found_number} of {found_first}")
+    if not 1 <= count <= KEY_PAGE_ROWS:
+        raise CorruptData(f"key page {number}: {count} rows")
+    end = PAGE_HEADER_BYTES + count * sum([width for _, width in _layout(flags)])
+    if len(page) != end + (-end & 7):
+        raise CorruptData(f"key page {number}: {len(page)} bytes are not those of {count} rows")
+    return count, flags
+
+
+def _check_kinds(kinds: bytes, number: int) -> None:
+    if kinds.translate(None, _KEYED):
+        raise CorruptData(f"key page {number} or one behind it: a kind that has no key")
+
+
+@cache
 def _layout(flags: int) -> list[tuple[_Item, int]]:
     """Item type and size of each column."""
     longs = 2 + bool(flags & WIDE) + bool(flags & STORAGE) + 2 * bool(flags & VERSIONS)

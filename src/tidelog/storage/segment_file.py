@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from tidelog.formats.key_index import (
     concat_rows,
     is_sorted,
     no_rows,
+    rows_of_pages,
 )
 from tidelog.formats.segment import (
     HEADER_BYTES,
@@ -111,13 +113,14 @@ class SegmentReader:
 
     def key_rows(self, hash_hi_begin: int, hash_hi_end: int) -> KeyRows:
         """The rows with hashes in ``[hash_hi_begin, hash_hi_end)``, sorted, versions filled in."""
-        numbers = self.footer.pages_between(hash_hi_begin, hash_hi_end)
-        pages = [self._read_page(number) for number in numbers]
-        rows = concat_rows(page.rows() for page in pages)
-        if any(page.implicit for page in pages):
-            # K3: then it is so in the whole segment.
-            rows = replace(rows, version_lo=self.footer.runs.glsns(rows.llsn))
-        return rows.between(hash_hi_begin, hash_hi_end)
+        parts: list[KeyRows] = []
+        implicit = False
+        for numbers in self._neighbours(self.footer.pages_between(hash_hi_begin, hash_hi_end)):
+            rows, implicit = self._read_rows(numbers)
+            parts.append(rows.between(hash_hi_begin, hash_hi_end))
+        rows = concat_rows(parts)
+        # K3: what holds for one page holds for the whole segment.
+        return rows.with_versions(self.footer.runs.glsns(rows.llsn)) if implicit else rows
 
     def llsns(self) -> BitMap64:
         """The LLSNs that are here."""
@@ -188,6 +191,33 @@ class SegmentReader:
         if batch.stream != self.stream or found != tuple(column[number] for column in columns):
             raise CorruptData(f"block {number} is not the one that the footer describes")
         return batch
+
+    def _neighbours(self, numbers: range) -> Iterator[range]:
+        """The pages of these numbers in ranges that one read takes."""
+        lengths, offsets = self.footer.pages.length, self.footer.pages.offset
+        begin = numbers.start
+        for number in numbers:
+            end = offsets[number] + lengths[number]
+            follows = number + 1 < numbers.stop and offsets[number + 1] == end
+            if not follows or end + lengths[number + 1] - offsets[begin] > IO_BYTES:
+                yield range(begin, number + 1)
+                begin = number + 1
+
+    def _read_rows(self, numbers: range) -> tuple[KeyRows, bool]:
+        """The rows of neighbouring pages, and whether their versions are implicit."""
+        pages, first = self.footer.pages, numbers.start
+        lengths = pages.length[first : numbers.stop]
+        with _naming(self.path):
+            data = _read_exactly(self._file, pages.offset[first], sum(lengths))
+            rows, implicit = rows_of_pages(
+                data, lengths, number=first, first_llsn=self.footer.first_llsn
+            )
+            counts = pages.rows[first : numbers.stop]
+            begins = list(accumulate(counts, initial=0))
+            fences = rows.hash_hi[begins[:-1]].tolist() if begins[-1] == len(rows) else None
+            if fences != list(pages.fence[first : numbers.stop]):
+                raise CorruptData(f"key pages from {first} on are not those of the footer")
+        return rows, implicit
 
     def _read_page(self, number: int) -> KeyPage:
         pages = self.footer.pages
