@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
 import pytest
 
+from tests.client.proxy import wait_until
 from tidelog import Entry, Kind
 from tidelog.errors import (
     BadEntry,
@@ -26,8 +28,8 @@ from tidelog.errors import (
 )
 from tidelog.formats.batch import encode_values
 from tidelog.interface.appends import Part
-from tidelog.interface.handles import LogHandle, TopicHandle
-from tidelog.interface.records import Ack
+from tidelog.interface.handles import AppenderHandle, LogHandle, TopicHandle
+from tidelog.interface.records import Ack, Receipt
 from tidelog.limits import VALUE_BYTES_MAX
 
 
@@ -311,6 +313,49 @@ def test_a_batch_larger_than_an_appenders_room_goes_alone(log: LogHandle) -> Non
         batches = [appender.append_batch([bytes(10_000)] * 5) for _ in range(5)]
         appender.flush()
         assert [batch.result(0).glsn for batch in batches] == [1, 6, 11, 16, 21]
+
+
+def test_an_appender_takes_nothing_once_its_context_was_left(log: LogHandle) -> None:
+    """And nobody else waits for what it was given."""
+    with log.appender() as appender:
+        appender.append(b"a")
+    other = log.appender()
+    with pytest.raises(ZeroDivisionError):
+        _leave_by_an_error(other)
+    for left in (appender, other):
+        with pytest.raises(LogClosed, match="make another one"):
+            left.append(b"late")
+        with pytest.raises(LogClosed):
+            left.append_batch([b"late"])
+        with pytest.raises(LogClosed):
+            left.put(b"late", b"")
+        left.flush()
+    log.append(b"c", timeout=10)
+    assert values(log) == [b"a", b"b", b"c"]
+
+
+def _leave_by_an_error(appender: AppenderHandle) -> None:
+    with appender:
+        appender.append(b"b")
+        raise ZeroDivisionError
+
+
+def test_threads_whose_appender_is_left_meanwhile_know_what_was_appended(log: LogHandle) -> None:
+    def write(number: int, appender: AppenderHandle) -> list[Future[Receipt]]:
+        told: list[Future[Receipt]] = []
+        with suppress(LogClosed):
+            while True:
+                told.append(appender.append(b"%d %d" % (number, len(told))))
+        return told
+
+    for _ in range(10):
+        with ThreadPoolExecutor(3) as pool:
+            with log.appender(bytes_max=2_000) as appender:
+                writing = [pool.submit(write, number, appender) for number in range(3)]
+                wait_until(lambda: any(log.read(limit=1)), "appends go on")
+            told = [future.result(0) for task in writing for future in task.result(60)]
+        assert sorted(one.glsn for one in told) == [record.glsn for record in log.read()]
+        log.trim(log.append(b"between", timeout=10).glsn + 1)
 
 
 def test_an_appender_takes_what_is_larger_than_its_room(log: LogHandle) -> None:

@@ -153,6 +153,37 @@ def test_a_batch_of_an_appender_lies_behind_what_came_before_in_each_log_stream(
     run(work)
 
 
+def test_an_appender_takes_nothing_once_its_context_was_left(run: Run) -> None:
+    async def work(log: AsyncLogHandle) -> None:
+        async with log.appender(bytes_max=1) as appender:
+            await appender.append(b"a")
+        with pytest.raises(LogClosed, match="make another one"):
+            await appender.append(b"late")
+        with pytest.raises(LogClosed):
+            await appender.put(b"late", b"")
+        with pytest.raises(LogClosed):
+            await appender.append_batch([b"late"])
+        await appender.flush()
+        await log.append(b"b")
+        assert await values(log) == [b"a", b"b"]
+
+    run(work)
+
+
+def test_whoever_waits_for_room_in_an_appender_is_told_that_it_was_left(run: Run) -> None:
+    async def work(log: AsyncLogHandle) -> None:
+        async with log.appender(bytes_max=1) as appender:
+            waiting = [asyncio.create_task(appender.append(b"%d" % i)) for i in range(20)]
+            await asyncio.sleep(0)
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        told = [one for one in outcomes if isinstance(one, asyncio.Future)]
+        assert {type(one) for one in outcomes} <= {type(told[0]), LogClosed}
+        assert [future.result().glsn for future in told] == list(range(1, len(told) + 1))
+        assert len(await values(log)) == len(told) > 0
+
+    run(work)
+
+
 def test_a_subscription_gets_what_comes(run: Run) -> None:
     async def work(log: AsyncLogHandle) -> None:
         heard: list[bytes] = []

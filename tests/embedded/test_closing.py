@@ -203,3 +203,20 @@ def test_a_log_that_failed_to_open_its_topic_lets_go_of_everything(tmp_path: Pat
         tidelog.open(tmp_path / "log", streams=0, options=BACKGROUND)
     with tidelog.open(tmp_path / "log", options=BACKGROUND) as log:
         assert log.append(b"").glsn == 1
+
+
+def test_an_appender_that_was_left_by_an_interrupt_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its thread has ended, yet a commit is handed to it: the whole log waits for that."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with open_sim(SimDisk()) as log:
+        appender = log.appender()
+        monkeypatch.setattr(appender._flow, "close", interrupted)
+        with pytest.raises(KeyboardInterrupt), appender:
+            appender.append(b"0")
+        assert appender.append(b"1").result(WAIT_SECONDS).glsn == 2
+        assert log.append(b"2", timeout=WAIT_SECONDS).glsn == 3

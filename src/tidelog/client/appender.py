@@ -112,10 +112,9 @@ class AsyncRemoteAppender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._flow.close()
         if error is None:
             await self._flow.flush()
-        else:
-            await self._flow.settle()
 
 
 @dataclass(slots=True, eq=False)

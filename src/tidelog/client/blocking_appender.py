@@ -157,10 +157,9 @@ class RemoteAppender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._flow.close()
         if error is None:
             self._flow.flush()
-        else:
-            self._flow.settle()
 
 
 @dataclass(slots=True, eq=False)

@@ -86,8 +86,15 @@ class Appender:
             self._flow.leave(size, None)
             raise
         if leads:
-            self._thread.submit(self._engine.lead)
+            self._lead()
         return future
+
+    def _lead(self) -> None:
+        """See to it that the lead, which was handed to us, is taken: the whole log waits for it."""
+        try:
+            self._thread.submit(self._engine.lead)
+        except RuntimeError:  # The thread was told to end before all was through.
+            self._engine.lead()
 
     def _on_wake(
         self,
@@ -97,7 +104,7 @@ class Appender:
         outcome: Callable[[Receipts], T],
     ) -> None:
         if not request.done:
-            self._thread.submit(self._engine.lead)
+            self._lead()
             return
         if future.set_running_or_notify_cancel():
             if request.error is not None:
@@ -116,10 +123,9 @@ class Appender:
         trace: TracebackType | None,
     ) -> None:
         try:
+            self._flow.close()
             if error is None:
                 self._flow.flush()
-            else:
-                self._flow.settle()
         finally:
             self._thread.shutdown(wait=True)
 

@@ -108,7 +108,6 @@ class AsyncAppender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._flow.close()
         if error is None:
             await self._flow.flush()
-        else:
-            await self._flow.settle()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from tidelog.interface.flow import checked_bytes
+from tidelog.interface.flow import appender_closed, checked_bytes
 
 
 class AsyncFlow:
@@ -16,6 +16,7 @@ class AsyncFlow:
         self._bytes = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._failure: BaseException | None = None
+        self._closed = False
 
     async def enter(self, size: int) -> None:
         """Wait for room, and take it."""
@@ -24,6 +25,8 @@ class AsyncFlow:
 
     def try_enter(self, size: int) -> bool:
         """Take room, if there is enough."""
+        if self._closed:
+            raise appender_closed()
         if self._bytes and self._bytes + size > self._bytes_max:
             return False
         self._bytes += size
@@ -33,6 +36,9 @@ class AsyncFlow:
         """An append is through, or failed."""
         self._bytes -= size
         self._failure = self._failure or error
+        self._wake()
+
+    def _wake(self) -> None:
         while self._waiting:
             woken = self._waiting.popleft()
             if not woken.done():
@@ -40,13 +46,18 @@ class AsyncFlow:
 
     async def flush(self) -> None:
         """Wait until nothing is under way; raises the first failure since the last time."""
-        await self.settle()
+        await self._settle()
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
-    async def settle(self) -> None:
-        """Wait until nothing is under way, whatever became of it."""
+    async def close(self) -> None:
+        """Wait until nothing is under way, whatever became of it, and let nothing in (F3)."""
+        await self._settle()
+        self._closed = True
+        self._wake()
+
+    async def _settle(self) -> None:
         while self._bytes:
             await self._change()
 

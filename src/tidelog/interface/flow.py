@@ -2,13 +2,14 @@
 
 F1  no more than ``bytes_max`` is under way, unless one entry alone has more
 F2  the first failure is kept until a flush tells it
+F3  once it is closed nothing is under way, and nothing comes in
 """
 
 from __future__ import annotations
 
 import threading
 
-from tidelog.errors import BadOption
+from tidelog.errors import BadOption, LogClosed
 
 
 class Flow:
@@ -24,12 +25,15 @@ class Flow:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._failure: BaseException | None = None
+        self._closed = False
 
     def enter(self, size: int) -> None:
         """Wait for room, and take it."""
         with self._lock:
             if self._bytes + size > self._bytes_max:
                 self._wait_until(max(self._bytes_max - size, 0))
+            if self._closed:
+                raise appender_closed()
             self._bytes += size
 
     def leave(self, size: int, error: BaseException | None) -> None:
@@ -48,10 +52,11 @@ class Flow:
         if failure is not None:
             raise failure
 
-    def settle(self) -> None:
-        """Wait until nothing is under way, whatever became of it."""
+    def close(self) -> None:
+        """Wait until nothing is under way, whatever became of it, and let nothing in (F3)."""
         with self._lock:
             self._wait_until(0)
+            self._closed = True
 
     def _wait_until(self, bytes_left: int) -> None:
         if self._bytes <= bytes_left:
@@ -68,3 +73,7 @@ def checked_bytes(bytes_max: int) -> int:
     if bytes_max < 1:
         raise BadOption(f"bytes_max is {bytes_max}, but must be positive")
     return bytes_max
+
+
+def appender_closed() -> LogClosed:
+    return LogClosed("the appender's context was left: make another one")
