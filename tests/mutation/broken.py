@@ -72,7 +72,8 @@ def retire_first(right: Right) -> Right:
 def link_others_first(right: Right) -> Right:
     def wrong(vfs: Vfs, directory: str, numbers: Sequence[int]) -> None:
         vfs.sync_dir(directory)
-        compaction_files._link_others(vfs, directory, numbers)
+        compaction_files._make_links(vfs, directory, numbers)
+        compaction_files._replace_others(vfs, directory, numbers)
         compaction_files._replace_first(vfs, directory, numbers)
         vfs.unlink(f"{directory}/{compacting_name(numbers)}")
         vfs.sync_dir(directory)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import errno
+from contextlib import AbstractContextManager
 
 import pytest
 from pyroaring import BitMap64
 
-from tests.storage.streams import Streams, puts, value, values
+from tests.storage.streams import Streams, delete, put, puts, value, values
 from tidelog.core.compaction.plan import Strategy
 from tidelog.embedded.maintenance import Maintenance
 from tidelog.errors import StorageFailed
 from tidelog.formats.segment import HEADER_BYTES
 from tidelog.limits import KIB
+from tidelog.storage.compaction import compact_major
 from tidelog.storage.scrub import scrub
 from tidelog.storage.segments import segment_name
 from tidelog.storage.snapshot_store import SnapshotState
-from tidelog.testing.disk import Op
+from tidelog.testing.disk import Choice, Op
 
 BYTES_MAX = 8 * KIB
 
@@ -74,6 +76,8 @@ def test_a_disk_that_fills_up_anywhere_costs_one_group_and_no_entry(operation: O
     count = calls_of_a_run(base, operation)
     assert count >= 2
     for after in range(count):
+        if operation is Op.RENAME and after % 2:
+            continue  # That of the second segment of a group: see below.
         story = copied(base)
         story.disk.fail(operation, "", errno.ENOSPC, after=after, partial=operation is Op.WRITE)
         result = story.major(bytes_max=BYTES_MAX)
@@ -91,6 +95,93 @@ def test_a_disk_that_fills_up_anywhere_costs_one_group_and_no_entry(operation: O
         assert story.numbers() == [1, 3, 4, 6]
         story.assert_live()
         story.node.close()
+
+
+def test_a_full_disk_behind_the_point_of_no_return_stops_the_log_and_costs_no_entry() -> None:
+    """Only a name is put over another one there, which needs no room on any disk we know."""
+    story = two_groups()
+    story.disk.fail(Op.RENAME, "", errno.ENOSPC, after=1)
+    with pytest.raises(StorageFailed, match="half replaced"):
+        story.major(bytes_max=BYTES_MAX)
+    with pytest.raises(StorageFailed, match="stopped"):
+        story.write(values(1))
+    story.power_loss()
+    assert story.numbers() == [1, 3, 4, 5, 6]
+    assert leftovers(story) == []
+    story.assert_live()
+
+
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("goes", ["dead", "trimmed"])
+def test_a_group_that_found_no_room_for_its_links_is_as_it_was(goes: str, after: int) -> None:
+    """What becomes of its first segment later is no matter to the others."""
+    story = Streams.new()
+    story.segment(puts(range(10), "a" * 50))
+    story.segment(values(10, 60))
+    story.segment([*values(10, 60), put("gone")])
+    story.segment([value("end")])
+    story.write(puts(range(2), "new"))
+    story.snapshot()
+    story.disk.fail(Op.SYMLINK, "", errno.ENOSPC, after=after)
+    assert "stay as they are" in story.major().failures[0]
+    if goes == "trimmed":
+        story.trim(11)
+    else:
+        story.write(puts(range(10), "newer"))
+        story.flush()
+        story.segment([delete("gone")])
+        story.snapshot()
+    assert story.minor().deleted == 1
+    for segment in story.segments():
+        story.store().opened.forget(segment.path)
+    story.assert_live()
+    for again in (story.reopen, story.power_loss):
+        again()
+        story.assert_live()
+        story.snapshot()
+
+
+def held(story: Streams) -> AbstractContextManager[None]:
+    return story.store().pins.pinned()
+
+
+def test_a_dead_segment_that_somebody_reads_is_not_enclosed_by_a_merged_one() -> None:
+    """Its file has the higher number: it would cut the merged one off at the next start."""
+    story = around_a_dead_one()
+    with held(story):
+        assert story.major().groups == 0
+        twin = copied(story)
+        twin.assert_live()
+        twin.node.close()
+    assert story.major().groups == 1
+    assert story.numbers() == [1, 4]
+    story.reopen()
+    story.assert_live()
+
+
+@pytest.mark.parametrize("end", ["kill", "power loss", "power loss that spares everything"])
+def test_a_dead_segment_that_comes_back_does_not_cut_a_merged_one_off(end: str) -> None:
+    story = around_a_dead_one()
+    compact_major(story.store())
+    match end:
+        case "kill":
+            story.kill()
+        case "power loss":
+            story.power_loss(Choice.LOST)
+        case _:
+            story.power_loss(Choice.KEPT)
+    story.assert_live()
+    assert story.numbers() == [1, 4]
+
+
+def around_a_dead_one() -> Streams:
+    story = Streams.new()
+    story.segment([value("a")])
+    story.segment([put("k", "old")])
+    story.segment([value("b")])
+    story.segment([put("k", "new")])
+    story.snapshot()
+    return story
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])

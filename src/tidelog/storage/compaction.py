@@ -15,9 +15,14 @@ from tidelog.formats.batch import Batch
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.interface.figures import CompactionResult
 from tidelog.limits import SEGMENT_BYTES_MAX
-from tidelog.storage.compaction_files import compacting_name, install_group, remove_stale
+from tidelog.storage.compaction_files import (
+    compacting_name,
+    install_group,
+    is_installed,
+    remove_stale,
+)
 from tidelog.storage.segment_writer import kept_batches, write_segment
-from tidelog.storage.segments import Segment, segment_name
+from tidelog.storage.segments import Segment, segment_name, segment_numbers
 from tidelog.storage.snapshot_store import SnapshotState
 from tidelog.storage.stream_store import StreamStore
 
@@ -67,14 +72,30 @@ def compact_major(
 ) -> CompactionResult:
     """Phase 3, after phase 1: rewrite what is mostly dead, and merge what is small."""
     result = compact_minor(store)
+    store.sweep()
     facts, settled = segment_facts(store), settled_index(store)
+    directory = store.place.directory
     for group in plan_major(facts, settled, full=full, bytes_max=bytes_max):
+        if _encloses_others(store, group):
+            continue  # Somebody still reads a deleted segment: another time.
         try:
             result.add(_compact_group(store, group))
         except (CorruptData, DiskFull) as error:
-            remove_stale(store.vfs, store.place.directory, group.numbers[0])
+            if is_installed(store.vfs, directory, group.numbers):
+                # Readers know other files than there are now; the next start finishes the swap.
+                raise store.vfs.stop(
+                    f"segments {group.numbers} are half replaced: {error}"
+                ) from error
+            remove_stale(store.vfs, directory, group.numbers[0])
             result.failures.append(f"segments {group.numbers} stay as they are: {error}")
     return result
+
+
+def _encloses_others(store: StreamStore, group: Group) -> bool:
+    """Whether files of other segments lie between those of a group (``compaction_files``)."""
+    between = range(group.numbers[0] + 1, group.numbers[-1])
+    present = segment_numbers(store.vfs, store.place.directory)
+    return any(number in between and number not in group.numbers for number in present)
 
 
 def _compact_group(store: StreamStore, group: Group) -> CompactionResult:

@@ -2,16 +2,21 @@
 
 For the group a < b < c:
   1  write ``a-b-c.compacting``, sync it, sync the directory;
-  2  hard-link it as ``a.link`` and rename that over ``a.segment``: the point of no return;
-     sync the directory;
-  3  for b and c: a symbolic link to ``a.segment``, renamed over the member, so that readers
-     which know the old name still find the entries; sync the directory;
-  4  unlink ``a-b-c.compacting``; sync the directory.
+  2  for b and c make ``b.link`` and ``c.link``, symbolic links to ``a.segment``, then hard-link the
+     file as ``a.link``: whatever needs room on the disk comes before the point of no return;
+  3  rename ``a.link`` over ``a.segment``: the point of no return; sync the directory;
+  4  rename the symbolic links over their members, so that readers which know an old name still
+     find the entries; sync the directory;
+  5  unlink ``a-b-c.compacting``; sync the directory.
 
 Recovery reads the link count of a ``.compacting`` file: 1 means that step 2 was not reached
 and the sources are whole; 2 or more means that the file is complete, and the steps from 2 on
 are done again.  Every step may be repeated.  The count alone does not prove that ``a.segment``
 was replaced (a left-over ``a.link`` counts too), so inodes are compared.
+
+No other segment may lie between the first of a group and its last, not even one that is dead and
+waits to be deleted: had it survived a crash, the file with the lower number, which reaches over its
+place now, would be cut off there (S1).
 """
 
 from __future__ import annotations
@@ -42,35 +47,52 @@ def remove_stale(vfs: Vfs, directory: str, first: int) -> None:
 
 
 def install_group(vfs: Vfs, directory: str, numbers: Sequence[int]) -> None:
-    """Steps 1 (last sync) to 4 for a group whose ``.compacting`` file is written and synced."""
+    """Steps 1 (last sync) to 5 for a group whose ``.compacting`` file is written and synced.
+
+    On a full disk nothing has changed yet, unless ``is_installed``.
+    """
     vfs.sync_dir(directory)
+    _make_links(vfs, directory, numbers)
     _replace_first(vfs, directory, numbers)
-    _link_others(vfs, directory, numbers)
+    _replace_others(vfs, directory, numbers)
     vfs.unlink(f"{directory}/{compacting_name(numbers)}")
     vfs.sync_dir(directory)
 
 
-def _replace_first(vfs: Vfs, directory: str, numbers: Sequence[int]) -> None:
+def is_installed(vfs: Vfs, directory: str, numbers: Sequence[int]) -> bool:
+    """Whether the point of no return lies behind a group that is not finished."""
     compacting = f"{directory}/{compacting_name(numbers)}"
-    target = f"{directory}/{segment_name(numbers[0])}"
-    link = f"{directory}/{numbers[0]:016d}{LINK_SUFFIX}"
-    if not _same_inode(vfs, compacting, target):
+    return _same_inode(vfs, compacting, f"{directory}/{segment_name(numbers[0])}")
+
+
+def _make_links(vfs: Vfs, directory: str, numbers: Sequence[int]) -> None:
+    links = [_link(directory, number) for number in numbers]
+    for link in links:
         if vfs.stat(link) is not None:
             vfs.unlink(link)
-        vfs.link(compacting, link)
-        vfs.rename(link, target)
+    for link in links[1:]:
+        vfs.symlink(segment_name(numbers[0]), link)
+    # The last one: from two links on recovery goes forward, even if this run was given up.
+    if not is_installed(vfs, directory, numbers):
+        vfs.link(f"{directory}/{compacting_name(numbers)}", links[0])
+
+
+def _replace_first(vfs: Vfs, directory: str, numbers: Sequence[int]) -> None:
+    if not is_installed(vfs, directory, numbers):
+        target = f"{directory}/{segment_name(numbers[0])}"
+        vfs.rename(_link(directory, numbers[0]), target)
     vfs.sync_dir(directory)
 
 
-def _link_others(vfs: Vfs, directory: str, numbers: Sequence[int]) -> None:
+def _replace_others(vfs: Vfs, directory: str, numbers: Sequence[int]) -> None:
     for number in numbers[1:]:
-        link = f"{directory}/{number:016d}{LINK_SUFFIX}"
-        if vfs.stat(link) is not None:
-            vfs.unlink(link)
-        vfs.symlink(segment_name(numbers[0]), link)
-        vfs.rename(link, f"{directory}/{segment_name(number)}")
+        vfs.rename(_link(directory, number), f"{directory}/{segment_name(number)}")
     if len(numbers) > 1:
         vfs.sync_dir(directory)
+
+
+def _link(directory: str, number: int) -> str:
+    return f"{directory}/{number:016d}{LINK_SUFFIX}"
 
 
 def _same_inode(vfs: Vfs, path: str, other: str) -> bool:

@@ -29,6 +29,7 @@ from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.manifest import StreamManifest, StreamState, TruncationLimit
 from tidelog.formats.snapshot import Snapshot
 from tidelog.invariants import check
+from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.liveness import Liveness, MemorySource, compute_liveness
 from tidelog.storage.memtable import KeyedWrite, Memtable, StoredBatch, greater
 from tidelog.storage.open_segments import OpenSegments
@@ -36,12 +37,11 @@ from tidelog.storage.replica_part import ReplicaPart
 from tidelog.storage.segment_writer import SegmentPlace, flush_memtable
 from tidelog.storage.segments import Pins, Segment, StreamView
 from tidelog.storage.snapshot_store import SnapshotState, SnapshotStore
-from tidelog.storage.vfs import Vfs
 
 
 @dataclass(slots=True)
 class StreamStore:
-    vfs: Vfs
+    vfs: FailStopVfs
     opened: OpenSegments
     place: SegmentPlace
     applying: threading.RLock  # Held while a frame is applied.
