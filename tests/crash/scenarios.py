@@ -95,6 +95,12 @@ SCENARIOS: Final = (
     Scenario("major compaction of two segments", steps.compact(2), steps.half_dead(2)),
     Scenario("major compaction of three segments", steps.compact(3), steps.half_dead(3)),
     Scenario(
+        "major compaction around a dead segment",
+        steps.compact_around_a_dead_one,
+        steps.around_a_dead_one,
+        two_stops_every=4,
+    ),
+    Scenario(
         "snapshot and compaction",
         steps.compact_and_append,
         steps.three_segments,

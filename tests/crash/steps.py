@@ -114,6 +114,29 @@ def half_dead(rounds: int) -> Steps:
     return prepare
 
 
+def around_a_dead_one(scribe: Scribe) -> None:
+    """Of three segments the one in the middle dies by the next snapshot."""
+    scribe.append(b"kept 0")
+    scribe.flush()
+    scribe.put((b"k", b"old"))
+    scribe.flush()
+    scribe.append(b"kept 1")
+    scribe.flush()
+    scribe.put((b"k", b"new"))
+    scribe.flush()
+
+
+def compact_around_a_dead_one(scribe: Scribe) -> None:
+    """First while somebody reads it, and so keeps its file."""
+    reader = scribe.log.read()
+    assert next(reader).glsn == 1
+    scribe.snapshot()
+    scribe.major(full=True)
+    assert [record.glsn for record in reader] == [2, 3, 4]
+    assert scribe.major(full=True) == 2
+    scribe.append(b"after")
+
+
 def one_mostly_dead(scribe: Scribe) -> None:
     scribe.append(b"kept")
     scribe.put(*((b"k%d" % key, b"old") for key in range(4)))

@@ -144,6 +144,11 @@ OTHER_ORDER: Final = (
         crashes_of("major compaction of two segments"),
     ),
     Mutant(
+        "compaction encloses a dead segment whose file is still there",
+        replaced(compaction, "_encloses_others", lambda _: lambda store, group: False),
+        crashes_of("major compaction around a dead segment"),
+    ),
+    Mutant(
         "compaction deletes its sources before the new segment is in place",
         replaced(compaction, "install_group", broken.unlink_others_first),
         crashes_of("major compaction of two segments"),
