@@ -191,7 +191,7 @@ class LeaderLost(LogError):
 
 
 class PartlyAppended(LogError):
-    """An append to several log streams of a cluster failed for some of them, and not for all."""
+    """An append to several log streams, or a publication, failed for a part of it, not for all."""
 
     definite = False
 

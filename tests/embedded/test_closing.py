@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from tests.embedded.logs import (
     wait_until,
 )
 from tidelog import Log, Options
-from tidelog.errors import LogClosed, LogError
+from tidelog.errors import BadOption, LogClosed, LogError
+from tidelog.interface.handles import AppenderHandle
+from tidelog.interface.records import Receipt
 from tidelog.testing.disk import SimDisk
 
 CALLS: dict[str, Callable[[Log], Any]] = {
@@ -220,3 +223,35 @@ def test_an_appender_that_was_left_by_an_interrupt_keeps_nobody_waiting(
             appender.append(b"0")
         assert appender.append(b"1").result(WAIT_SECONDS).glsn == 2
         assert log.append(b"2", timeout=WAIT_SECONDS).glsn == 3
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda log, appender: appender.append(bytes(3000)),
+        lambda log, appender: appender.flush(),
+        lambda log, appender: log.append(b"late"),
+        lambda log, appender: log.close(),
+    ],
+)
+def test_a_callback_of_an_append_may_not_wait_for_another_one(
+    call: Callable[[Log, AppenderHandle], object],
+) -> None:
+    """It runs inside the commit that the other one needs."""
+    outcomes: list[BadOption] = []
+
+    def in_callback(_: Future[Receipt]) -> None:
+        try:
+            call(log, appender)
+        except BadOption as error:
+            outcomes.append(error)
+
+    disk = SimDisk()
+    vfs, gate = gated(disk)
+    with open_sim(disk, vfs=vfs) as log:
+        with log.appender(bytes_max=4000) as appender, gate.shut():
+            future = appender.append(bytes(3000))
+            gate.wait_until_held()
+            future.add_done_callback(in_callback)
+        assert log.append(b"2", timeout=WAIT_SECONDS).glsn == 2
+    assert len(outcomes) == 1

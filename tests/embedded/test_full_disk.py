@@ -220,3 +220,36 @@ def test_a_refused_append_sets_a_new_try_of_the_flush_going() -> None:
             log.append(VALUE)
         wait_until(lambda: log.log_stats().wal_backlog_files == 0, "the flush of the backlog")
         log.append(VALUE)
+
+
+@pytest.mark.parametrize("end", ["closed", "killed", "power loss"])
+def test_a_flush_that_is_half_done_lets_no_delete_die(end: str) -> None:
+    """The flush left out what the delete hides; from the WAL that comes back at the next start."""
+    disk = SimDisk()
+    log = open_sim(disk)
+    other = log.create_topic("other")
+    log.put(b"k", b"old")
+    log.delete(b"k")
+    other.append(b"y")
+    log.snapshot()
+    disk.fail(Op.CREATE, ".segment.tmp", errno.ENOSPC, after=1, times=1 << 30)
+    log.engine.roll()
+    with pytest.raises(DiskFull):
+        log.engine.maintenance.flush_rolled()
+    log.append(b"more")
+    log.snapshot()
+    assert 2 in log.engine.node.streams[1].snapshot.live
+    if end == "closed":
+        log.close()
+    disk = disk.after_crash() if end == "power loss" else disk.copy()
+    disk.faults._faults.clear()
+    with open_sim(disk) as log:
+        log.snapshot()
+        assert log.get(b"k") is None
+        log.compact(full=True)
+        flush(log)
+        log.snapshot()
+        assert log.get(b"k") is None
+    with open_sim(disk) as log:
+        assert log.get(b"k") is None
+        assert values(log)[-1] == b"more"

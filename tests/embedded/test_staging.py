@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from itertools import count
 from unittest.mock import patch
 
 import pytest
@@ -26,7 +27,6 @@ from tests.embedded.logs import (
 from tidelog import Entry, Kind, Log
 from tidelog.embedded import staging
 from tidelog.embedded.commit_queue import Request
-from tidelog.embedded.requests import AppendRequest
 from tidelog.embedded.staging import Staging
 from tidelog.errors import (
     BadOption,
@@ -34,6 +34,7 @@ from tidelog.errors import (
     Busy,
     DiskFull,
     LogError,
+    PartlyAppended,
     StageExpired,
     StaleWrite,
     UnknownStream,
@@ -450,25 +451,96 @@ def crashed(disk: SimDisk, calls: int, work: Callable[[Log], object]) -> SimDisk
     return disk.after_crash()
 
 
+@contextmanager
+def full_after(log: Log, appends: int) -> Iterator[None]:
+    """The disk takes so many appends and trims more."""
+    submit, calls = log.engine.submit, count(1)
+
+    def fill_up(request: Request, timeout: float | None = None) -> None:
+        if next(calls) > appends:
+            raise DiskFull("no room")
+        submit(request, timeout)
+
+    with patch.object(log.engine, "submit", fill_up):
+        yield
+
+
+def half_published(log: Log) -> list[int]:
+    """The stages of a publication that broke off after its first append."""
+    stages = stage_all(log, chunks(6))
+    log.publish("first", 0, [])  # Makes the internal topic.
+    with full_after(log, 1), pytest.raises(PartlyAppended, match="the rest will be") as caught:
+        log.publish(WRITER, 1, stages)
+    assert not caught.value.definite
+    assert 0 < len(values(log)) < 6
+    return stages
+
+
+@pytest.mark.usefixtures("small_appends")
 def test_a_full_disk_leaves_a_publication_to_be_finished_later() -> None:
     disk = SimDisk()
     with open_sim(disk) as log:
-        stages = stage_all(log, chunks(6))
-        with in_small_appends():
-            submit = log.engine.submit
-            publications = 0
-
-            def fill_up(request: Request, timeout: float | None = None) -> None:
-                nonlocal publications
-                publications += isinstance(request, AppendRequest)
-                if publications > 1:
-                    raise DiskFull("no room")
-                submit(request, timeout)
-
-            with patch.object(log.engine, "submit", fill_up), pytest.raises(DiskFull):
-                log.publish(WRITER, 1, stages)
-        assert 0 < len(values(log)) < 6
+        stages = half_published(log)
         log.engine.staging.expire(-1)  # Needed stages are kept, however old they are.
         assert not log.publish("other", 1, []).duplicate
         assert values(log) == chunks(6)
         assert log.publish(WRITER, 1, stages) == Published(6, True)
+
+
+@pytest.mark.usefixtures("small_appends")
+def test_the_stages_of_a_half_done_publication_cannot_be_discarded() -> None:
+    """Whoever was told that it failed does that, and it would never come to its end."""
+    disk = SimDisk()
+    with open_sim(disk) as log:
+        stages = half_published(log)
+        [mine] = stage_all(log, [b"mine"])
+        log.discard([*stages, mine])
+        with pytest.raises(StageExpired):
+            log.publish("other", 1, [mine])
+    with open_sim(disk) as log:
+        assert values(log) == chunks(6)
+        assert log.publish(WRITER, 1, stages) == Published(6, True)
+
+
+@pytest.mark.usefixtures("small_appends")
+def test_a_repeated_publication_that_is_half_done_is_not_told_to_be_undone() -> None:
+    """Whoever publishes something else knows that nothing of that happened."""
+    disk = SimDisk()
+    with open_sim(disk) as log:
+        stages = half_published(log)
+        with full_after(log, 0), pytest.raises(PartlyAppended):
+            log.publish(WRITER, 1, stages)
+        with full_after(log, 0), pytest.raises(DiskFull) as caught:
+            log.publish("other", 1, [])
+        assert caught.value.definite
+        assert log.publish(WRITER, 1, stages) == Published(6, True)
+
+
+@pytest.mark.usefixtures("small_appends")
+def test_a_log_that_lost_stages_of_a_half_done_publication_can_be_read() -> None:
+    disk = SimDisk()
+    with open_sim(disk) as log:
+        stages = half_published(log)
+        with patch.object(Staging, "_needed", lambda self: set()):
+            log.discard(stages)
+        found = values(log)
+    with open_sim(disk) as log:
+        assert values(log) == found
+        with pytest.raises(StageExpired):
+            log.publish("other", 1, [])
+        log.append(b"more")
+
+
+def test_a_publication_is_done_though_its_stages_cannot_be_trimmed() -> None:
+    disk = SimDisk()
+    with open_sim(disk) as log:
+        log.publish("first", 0, [])
+        stages = stage_all(log, [b"a", b"b"])
+        with full_after(log, 1):
+            assert log.publish(WRITER, 1, stages) == Published(2, False)
+        with full_after(log, 0):
+            assert log.publish(WRITER, 1, stages) == Published(2, True)
+        assert values(log) == [b"a", b"b"]
+        log.publish(WRITER, 2, stage_all(log, [b"c"]))
+        stored = log.engine.node.streams[log.engine.internal_topic("~stage").streams[0]]
+        assert stored.trim_llsn_end == stored.end_llsn

@@ -74,9 +74,11 @@ class Appender:
 
     def flush(self) -> None:
         """Wait for all that was appended; raises the first failure since the last flush."""
+        self._engine.check_caller()
         self._flow.flush()
 
     def _submit(self, append: Append, outcome: Callable[[Receipts], T]) -> Future[T]:
+        self._engine.check_caller()
         request, future, size = AppendRequest(append), Future[T](), size_of(append)
         request.listener = partial(self._on_wake, request, future, size, outcome)
         self._flow.enter(size)

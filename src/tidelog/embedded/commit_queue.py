@@ -19,7 +19,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, Generic, TypeVar
 
-from tidelog.errors import Busy, DeadlineExceeded, LogClosed, StorageFailed
+from tidelog.errors import BadOption, Busy, DeadlineExceeded, LogClosed, StorageFailed
 from tidelog.invariants import check
 from tidelog.limits import APPEND_QUEUE_BYTES_MAX, GROUP_BYTES_MAX, GROUP_RECORDS_MAX
 
@@ -71,15 +71,26 @@ class CommitQueue(Generic[R]):
         self._held_back = 0
         """Threads that wait for room, or for the queue to run dry."""
         self._leading = False
+        self._leader = 0
+        """The thread that commits right now; 0 if none does."""
         self._closed = False
 
     def submit(self, request: R, timeout: float) -> None:
         """Commit ``request`` with whatever else is queued; returns when it is finished."""
+        self.check_caller()
         deadline = monotonic() + timeout
         if not self._enqueue(request, deadline):
             self._wait(request, deadline)
         if not request.done:
             self.lead()
+
+    def check_caller(self) -> None:
+        """Raise unless the caller may wait for a commit: one that is told of it is inside it."""
+        if self._leader == threading.get_ident():
+            raise BadOption(
+                "an append in a callback of another one would wait for itself: make it in a thread "
+                "of your own"
+            )
 
     def post(self, request: R) -> bool:
         """Queue ``request`` without waiting; True when somebody must call ``lead`` now."""
@@ -95,6 +106,7 @@ class CommitQueue(Generic[R]):
         try:
             with self._lock:
                 group = self._take_group()
+            self._leader = threading.get_ident()
             self._commit(group)
         except Exception as error:
             _fail(group, error)
@@ -103,6 +115,7 @@ class CommitQueue(Generic[R]):
             _fail(group, StorageFailed(f"the commit was torn away ({error!r}); it may take effect"))
             raise
         finally:
+            self._leader = 0
             with self._lock:
                 follower = self._hand_over()
                 if self._held_back:
@@ -112,6 +125,7 @@ class CommitQueue(Generic[R]):
 
     def close(self) -> None:
         """Refuse what comes from now on, and wait until all that is queued is committed."""
+        self.check_caller()
         with self._lock:
             self._closed = True
             self._room.notify_all()

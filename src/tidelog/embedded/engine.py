@@ -97,6 +97,10 @@ class Engine:
     def lead(self) -> None:
         self._queue.lead()
 
+    def check_caller(self) -> None:
+        """Raise in a callback of an append, which must not wait for another one."""
+        self._queue.check_caller()
+
     def _commit(self, requests: list[Request]) -> None:
         self._backlog.check_worker()
         try:

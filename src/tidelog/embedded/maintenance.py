@@ -136,6 +136,8 @@ class Maintenance:
             place = (store.ordered_end, store.trim_llsn_end, store.boundary)
             if self._held or store.ordered_end == 1 or upkeep.snapshot_of == place:
                 return
+            if self.node.half_flushed:
+                return  # Entries that the flush left out as dead are in the WAL: they come back.
             store.take_snapshot()
             self.snapshots += 1
             self._note_snapshot(store)
@@ -197,7 +199,7 @@ class Maintenance:
         What came behind the plan counts as live until the next snapshot of our own.
         """
         with self._job():
-            if self._held:
+            if self._held or self.node.half_flushed:
                 raise Busy("what is live must stay for a while: offer the plan again later")
             checked = apply_plan(store, plan, self.node.manifest.log_id)
             self.snapshots += 1

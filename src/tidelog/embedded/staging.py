@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import time_ns
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +45,10 @@ from tidelog.errors import (
     CorruptData,
     DeadlineExceeded,
     DiskFull,
+    LogError,
+    PartlyAppended,
     ReadOnly,
+    StageExpired,
     StaleWrite,
 )
 from tidelog.formats.batch import HEADER_BYTES, Batch, encode_puts
@@ -149,7 +152,8 @@ class Staging:
     def discard(self, stages: Sequence[int]) -> None:
         """Forget stages; what was published or forgotten before is no error."""
         with self._alone():
-            self._forget(stages)
+            needed = self._needed()
+            self._forget([stage for stage in stages if stage not in needed])
 
     def expire(self, seconds: float) -> None:
         """Forget stages that are older than this and belong to no publication (G2)."""
@@ -159,11 +163,15 @@ class Staging:
             topic = self._engine.internal_topic(STAGE_TOPIC)
             oldest = time_ns() // 1000 - int(seconds * 1_000_000)
             end = find_time(self._engine, topic, oldest).glsn
-            for key in self._unfinished():
-                publication = self._publication(key)
-                end = min(end, *publication.stages) if publication else end
-            self._trim(topic, end)
+            self._trim(topic, min([end, *self._needed()]))
             self._forget_drafts(oldest)
+
+    def _needed(self) -> set[int]:
+        """The stages of publications that are not at their end (G2)."""
+        if not self._engine.has_topic(PUBLISH_TOPIC):
+            return set()
+        found = [self._publication(key) for key in self._unfinished()]
+        return {stage for publication in found if publication for stage in publication.stages}
 
     def _forget_drafts(self, oldest: int) -> None:
         """Of drafts that are too old nobody knows the outcome, but whether they are there (G4)."""
@@ -185,15 +193,15 @@ class Staging:
         """
         check_publish(writer, batch, stages)
         key = _key_of(topic, writer)
-        with self._publishing():
+        with self._publishing(key):
             known = self._publication(key)
             if known is not None and batch <= known.batch:
-                self._forget(stages)
+                self._let_go(stages)
                 return Published(known.entries if batch == known.batch else 0, duplicate=True)
             for stage in stages:
                 self._check_stage(topic, stage)
             done = self._copy(key, Publication(topic.topic, batch, 0, tuple(stages)))
-            self._forget(stages)
+            self._let_go(stages)
             return Published(done.entries, duplicate=False)
 
     def recover(self) -> None:
@@ -205,7 +213,7 @@ class Staging:
             if self._engine.has_topic(PUBLISH_TOPIC):
                 with self._publishing():
                     pass
-        except (DiskFull, ReadOnly, Busy, CorruptData):
+        except (DiskFull, ReadOnly, Busy, CorruptData, StageExpired, PartlyAppended):
             # What can be read stays readable; whoever publishes next is told.
             return
 
@@ -219,14 +227,14 @@ class Staging:
             yield
 
     @contextmanager
-    def _publishing(self) -> Iterator[None]:
-        """One at a time, and after all that were interrupted."""
+    def _publishing(self, own: bytes = b"") -> Iterator[None]:
+        """One at a time, and after all that were interrupted; ``own`` is that of the caller."""
         with self._alone():
             for key in self._unfinished():
                 publication = self._publication(key)
                 if publication is not None and publication.stages:
-                    self._copy(key, publication)
-                    self._forget(publication.stages)
+                    self._copy(key, publication, begun=key == own)
+                    self._let_go(publication.stages)
             yield
 
     @contextmanager
@@ -239,26 +247,39 @@ class Staging:
         finally:
             self._lock.release()
 
-    def _copy(self, key: bytes, publication: Publication) -> Publication:
-        """Append all that is to be copied; every append notes how far that is (G1)."""
-        topic = self._engine.node.topics[publication.topic]
-        target = self._engine.internal_topic(PUBLISH_TOPIC)
+    def _copy(self, key: bytes, publication: Publication, *, begun: bool = False) -> Publication:
+        """Append all that is to be copied; every append notes how far that is (G1).
+
+        PartlyAppended, which is not definite, if it cannot go on and has ``begun``.
+        """
         while True:
-            parts, count = self._next_parts(publication.stages)
-            entries = publication.entries + sum(part.body.count for part in parts)
-            publication = Publication(
-                topic.topic, publication.batch, entries, publication.stages[count:]
-            )
-            notes = {key: encode_publication(publication)}
-            unfinished = self._unfinished()
-            if (key in unfinished) != bool(publication.stages):
-                left = tuple(other for other in unfinished if other != key)
-                keys = (*left, key) if publication.stages else left
-                notes[_UNFINISHED_KEY] = encode_unfinished(Unfinished(keys))
-            body = encode_puts(list(notes), list(notes.values()), timestamp_us=time_ns() // 1000)
-            self._append(Append(topic.name, [*parts, Part(target.streams[0], body)]))
+            try:
+                publication = self._copy_some(key, publication)
+            except LogError as error:
+                if begun and error.definite:
+                    raise PartlyAppended(
+                        f"a part is published, and the rest will be before all else: {error}"
+                    ) from error
+                raise
             if not publication.stages:
                 return publication
+            begun = True
+
+    def _copy_some(self, key: bytes, publication: Publication) -> Publication:
+        topic = self._engine.node.topics[publication.topic]
+        target = self._engine.internal_topic(PUBLISH_TOPIC)
+        parts, count = self._next_parts(publication.stages)
+        entries = publication.entries + sum(part.body.count for part in parts)
+        left = Publication(topic.topic, publication.batch, entries, publication.stages[count:])
+        notes = {key: encode_publication(left)}
+        unfinished = self._unfinished()
+        if (key in unfinished) != bool(left.stages):
+            others = tuple(other for other in unfinished if other != key)
+            keys = (*others, key) if left.stages else others
+            notes[_UNFINISHED_KEY] = encode_unfinished(Unfinished(keys))
+        body = encode_puts(list(notes), list(notes.values()), timestamp_us=time_ns() // 1000)
+        self._append(Append(topic.name, [*parts, Part(target.streams[0], body)]))
+        return left
 
     def _append(self, append: Append) -> None:
         """Append, and come back only when it is certain what became of it (G1)."""
@@ -368,6 +389,11 @@ class Staging:
         return None if found is None else found[1].batch.value_at(found[1].begin)
 
     # -- trimming -----------------------------------------------------------------------------
+
+    def _let_go(self, stages: Sequence[int]) -> None:
+        """Forget what was published; if there is no room to say so, another time will do."""
+        with suppress(DiskFull, Busy):
+            self._forget(stages)
 
     def _forget(self, stages: Sequence[int]) -> None:
         """Trim the stages that nobody needs, as far as no other lies before them."""
