@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.errors import (
+    BadFrame,
     LogError,
     NotLeader,
     OutOfOrder,
@@ -212,6 +213,8 @@ class FakeNode:
         """The last GLSN that it can show; None: all."""
         self.is_deaf = False
         """Answers nothing, as a node that is stopped (SIGSTOP)."""
+        self.unreadable: tuple[type[Request], ...] = ()
+        """Requests on which it hangs up, as a node of a release that does not know them."""
         self.appends: list[AppendBatches] = []
         self.asked: list[Request] = []
         self.connections = 0
@@ -273,6 +276,10 @@ class FakeSession:
         if self.node.is_deaf:
             return
         self.node.asked.append(request)
+        if isinstance(request, self.node.unreadable):
+            self._answer(0, refused(BadFrame("not a request")))
+            self.connection.close()
+            return
         try:
             self._handle(header.request, request, attachment)
         except LogError as error:

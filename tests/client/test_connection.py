@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tidelog.errors import (
     BadAddress,
     BadFrame,
     BadOption,
+    ConnectionLost,
     DeadlineExceeded,
     LogClosed,
     TopicExists,
@@ -315,6 +317,78 @@ def test_after_a_fork_the_child_is_told_to_connect_again(served: Node) -> None:
         assert os.waitstatus_to_exitcode(status) == 0
         log.append(b"b")
         assert [record.value for record in log.read()] == [b"a", b"b"]
+
+
+def test_after_a_fork_the_child_does_not_wait_for_what_its_parent_appended(served: Node) -> None:
+    with Proxy(served.endpoints[0]) as proxy, tidelog.connect(proxy.url) as log:
+        appender = log.appender()
+        proxy.swallow_answers = True
+        future = appender.append(b"a")
+        proxy.wait_until_swallowed()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            code = 1
+            signal.alarm(10)  # Ends a child that waits for ever.
+            try:
+                appender.flush()
+            except LogClosed as error:
+                code = 0 if "fork" in str(error) else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        proxy.swallow_answers = False
+        proxy.cut()
+        appender.flush()
+        assert future.result(0).glsn == 1
+
+
+def test_an_appender_is_not_waited_for_in_a_callback_of_its_own_receipts(served: Node) -> None:
+    with Proxy(served.endpoints[0]) as proxy, tidelog.connect(proxy.url) as log:
+        appender = log.appender()
+        told: list[BaseException | None] = []
+
+        def leave(_: object, error: BaseException | None = None) -> None:
+            try:
+                with appender:
+                    if error is not None:
+                        raise error
+            except (BadOption, KeyError) as raised:
+                told.append(raised)
+
+        def flush(_: object) -> None:
+            try:
+                appender.flush()
+            except BadOption as raised:
+                told.append(raised)
+
+        proxy.swallow_answers = True
+        future = appender.append(b"a")
+        for callback in (flush, leave, partial(leave, error=KeyError("a mistake"))):
+            future.add_done_callback(callback)
+        proxy.wait_until_swallowed()
+        proxy.swallow_answers = False
+        proxy.cut()
+        appender.flush()
+        assert [type(error) for error in told] == [BadOption, BadOption, KeyError]
+        assert appender.append(b"b").result(30).glsn == 2
+
+
+def test_a_client_that_was_closed_still_tells_of_its_appenders_failures(served: Node) -> None:
+    with Proxy(served.endpoints[0]) as proxy:
+        log = tidelog.connect(proxy.url)
+        appender = log.appender()
+        proxy.swallow_answers = True
+        future = appender.append(b"a")
+        proxy.wait_until_swallowed()
+        served.stop()
+        log.close()
+        assert future.exception(0) is not None
+        with pytest.raises(ConnectionLost, match="closed"):
+            appender.flush()
+        appender.flush()
 
 
 def test_a_blocking_call_in_a_callback_is_refused_before_it_waits_for_itself(served: Node) -> None:

@@ -15,6 +15,7 @@ from tidelog.client.lanes import Ticket
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.orders import OneEntry, Orders, checked_size
 from tidelog.client.session import Session
+from tidelog.errors import LogError
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.appends import Append
 from tidelog.interface.flow import Flow
@@ -36,7 +37,7 @@ class RemoteAppender:
         self._session = session
         self._topic = topic
         self._orders = orders
-        self._flow = Flow(bytes_max)
+        self._flow = Flow(bytes_max, thread.check_waiter)
         self._lock = Lock()
         self._turn: Callable[[], None] | None = None
         """The call that the loop has not come to yet."""
@@ -86,7 +87,11 @@ class RemoteAppender:
         return self._submit(self._orders.one_write(entry))
 
     def flush(self) -> None:
-        """Wait for all that was appended; raises the first failure since the last flush."""
+        """Wait for all that was appended; raises the first failure since the last flush.
+
+        BadOption in a callback of a receipt, and LogClosed in a forked process, where nothing
+        would ever be through.
+        """
         self._flow.flush()
 
     def _submit(self, order: OneEntry) -> Future[Receipt]:
@@ -157,7 +162,11 @@ class RemoteAppender:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._flow.close()
+        try:
+            self._flow.close()
+        except LogError:
+            if error is None:
+                raise
         if error is None:
             self._flow.flush()
 

@@ -4,7 +4,8 @@ C1  a request that is harmless to repeat is repeated until its deadline: after a
     when a node says that it cannot answer now
 C2  one connection attempt at a time, at once with the next address, with growing pauses when all
     have failed, and only while somebody wants one
-C3  after the first hello only the same log will do
+C3  a definite error is told only if no try of the request may have had an effect
+C4  after the first hello only the same log will do
 """
 
 from __future__ import annotations
@@ -14,11 +15,18 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from tidelog.client.link import Link, Reply, open_link
+from tidelog.client.outgoing import checked_message
 from tidelog.client.refusals import error_of
-from tidelog.client.retries import FATAL, WITHOUT_EFFECT, Reconnect, is_worth_repeating
+from tidelog.client.retries import (
+    FATAL,
+    WITHOUT_EFFECT,
+    Reconnect,
+    in_doubt,
+    is_worth_repeating,
+)
 from tidelog.client.rounds import Rounds
 from tidelog.errors import (
     BadOption,
@@ -38,6 +46,12 @@ from tidelog.net.connection import Patience
 from tidelog.net.dialing import Dialer
 from tidelog.net.endpoint import Endpoint
 from tidelog.net.security import ClientSecurity
+
+_UNREAD_MAX: Final = 3
+"""Connections that a node may end because it cannot read something, while a request is on them.
+
+Nobody knows which request it was; the one that it was must not end all connections to come.
+"""
 
 
 class Channel:
@@ -139,26 +153,34 @@ class Channel:
         repeat: bool = True,
         patient: bool = True,
         waits: bool = False,
+        doubt: LogError | None = None,
+        telling: tuple[type[LogError], ...] = (),
     ) -> Reply:
         """The answer to a request; raises what it was refused with.
 
         ``repeat``: also after a lost connection.  ``patient``: also after a refusal that another
-        try may change.  ``waits``: it may take its time at the end of a log.
+        try may change.  ``waits``: it may take its time at the end of a log.  ``doubt``: what
+        befell a try that the caller made before.  ``telling``: refusals that tell the caller what
+        became of earlier tries.
         """
+        message = checked_message(request, attachments)
         deadline = self._loop.time() + seconds
-        lost: LogError | None = None
-        refusals = 0
+        lost = doubt
+        refusals = unread = 0
         while True:
             link = await self._link_before(deadline, lost)
             await self._reserve(link, deadline, lost, waits=waits)
             try:
-                reply = await self._ask_once(link, request, attachments, deadline, seconds)
+                reply = await self._ask_once(
+                    link, type(request).__name__, message, attachments, deadline, seconds
+                )
             finally:
                 if waits:
                     link.waits.release()
             if reply is None:
                 lost = None if isinstance(request, WITHOUT_EFFECT) else self.trouble
-                if not repeat:
+                unread += link.was_not_read
+                if not repeat or unread == _UNREAD_MAX:
                     raise ConnectionLost(
                         f"{self.trouble}; whether it took effect is not known: look before you "
                         "try again"
@@ -171,8 +193,10 @@ class Channel:
                 # The node is stopping and did nothing: the next one, or this one once it is back.
                 await self._leave_stopping(link, error, patient=patient)
                 continue
-            if not patient or not is_worth_repeating(request, error, repeat=repeat):
+            if isinstance(error, telling):
                 raise error
+            if not patient or not is_worth_repeating(request, error, repeat=repeat):
+                _refuse(error, lost)
             refusals += 1
             await self._before_next_try(link, error, refusals, deadline, lost)
             if not error.definite and not isinstance(request, WITHOUT_EFFECT):
@@ -184,9 +208,7 @@ class Channel:
         """Pause, if there is time for another try; else raise what is true."""
         pause = self.reconnect.retry_pause(refusals)
         if self._loop.time() + pause >= deadline:
-            if lost is None:
-                raise error
-            raise ConnectionLost(f"{lost}, then {error}; it may have taken effect")
+            _refuse(error, lost)
         await asyncio.sleep(pause)
         if isinstance(error, Unreachable) and self.link is link and self.has_others:
             # It cannot reach the others: one of them can, perhaps.
@@ -226,26 +248,30 @@ class Channel:
     async def _ask_once(
         self,
         link: Link,
-        request: Request,
+        name: str,
+        message: bytes,
         attachments: Sequence[Buffer],
         deadline: float,
         seconds: float,
     ) -> Reply | None:
         """The answer; None if the connection broke before it came."""
         answered: asyncio.Future[Reply | None] = self._loop.create_future()
-        number = link.post(
-            request,
-            partial(_set, answered),
-            attachments=attachments,
-            timeout_ms=timeout_ms(deadline - self._loop.time()),
-        )
+        try:
+            number = link.post_encoded(
+                message,
+                partial(_set, answered),
+                attachments=attachments,
+                timeout_ms=timeout_ms(deadline - self._loop.time()),
+            )
+        except BaseException:
+            link.release()
+            raise
         try:
             async with asyncio.timeout_at(deadline):
                 return await answered
         except TimeoutError:
             raise DeadlineExceeded(
-                f"{type(request).__name__} had no answer within {seconds:g} s; it may still take "
-                "effect"
+                f"{name} had no answer within {seconds:g} s; it may still take effect"
             ) from None
         finally:
             link.cancel(number)  # Does nothing if it was answered.
@@ -268,7 +294,7 @@ class Channel:
         except LogError as error:
             if lost is None:
                 raise
-            raise ConnectionLost(f"{lost}, then {error}; it may have taken effect") from error
+            raise in_doubt(lost, error) from error
         finally:
             self._waiters.discard(waiter)
 
@@ -356,7 +382,7 @@ class Channel:
         self.link = link
         self.endpoint = self._rounds.next
         self._rounds.worked()
-        self._log_id = link.log_id  # C3
+        self._log_id = link.log_id  # C4
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(link)
@@ -403,6 +429,13 @@ class Channel:
 def timeout_ms(seconds: float) -> int:
     """What a frame says of a deadline; 0 would stand for none."""
     return min(max(int(seconds * 1000), 1), (1 << 32) - 1)
+
+
+def _refuse(error: LogError, lost: LogError | None) -> NoReturn:
+    """Raise a refusal, or what is true of it after a try that may have had an effect."""
+    if lost is None or not error.definite:
+        raise error
+    raise in_doubt(lost, error) from error
 
 
 def _as_unreachable(error: LogError) -> LogError:

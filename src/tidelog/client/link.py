@@ -82,6 +82,8 @@ class Link:
         self.log_id = b""
         self.useful = False
         """Whether it brought an answer to anything."""
+        self.was_not_read = False
+        """Whether the node hung up because it could not read what was sent."""
         self.waits: asyncio.Semaphore = asyncio.Semaphore(1)
         """Held by requests that wait at the end of a log (K2)."""
 
@@ -153,8 +155,24 @@ class Link:
         attachments: Sequence[Buffer] = (),
         timeout_ms: int = 0,
     ) -> int:
-        """Send a request, for which a place was reserved; returns its number."""
-        number = self._send(request, listener, attachments, timeout_ms)
+        """Send a request, for which a place was reserved; returns its number.
+
+        If it raises, nothing was sent, and the place is the caller's to release.
+        """
+        return self.post_encoded(
+            encode_message(request), listener, attachments=attachments, timeout_ms=timeout_ms
+        )
+
+    def post_encoded(
+        self,
+        message: bytes,
+        listener: Listener,
+        *,
+        attachments: Sequence[Buffer] = (),
+        timeout_ms: int = 0,
+    ) -> int:
+        """The same of a request that is encoded."""
+        number = self._send(message, listener, attachments, timeout_ms)
         if self._timer is None:
             self._watch()
         return number
@@ -178,17 +196,17 @@ class Link:
         await self._connection.wait_closed()
 
     def _send(
-        self, request: Request, listener: Listener, attachments: Sequence[Buffer], timeout_ms: int
+        self, message: bytes, listener: Listener, attachments: Sequence[Buffer], timeout_ms: int
     ) -> int:
         self._numbers += 1
         number = self._numbers
         if self._gone:
             self._loop.call_soon(listener, None)
             return number
-        self._listeners[number] = listener
         self._connection.send(
-            encode_message(request), request=number, timeout_ms=timeout_ms, attachments=attachments
+            message, request=number, timeout_ms=timeout_ms, attachments=attachments
         )
+        self._listeners[number] = listener
         return number
 
     # -- what the connection tells ------------------------------------------------------------
@@ -200,6 +218,7 @@ class Link:
         if listener is None:
             if header.request == _HELLO and isinstance(answer, Refused):
                 self._error = ConnectionLost(f"the node hung up: {answer.message}")
+                self.was_not_read = answer.error == BadFrame.__name__
             return  # Cancelled meanwhile.
         self.useful = self.useful or (header.request != _HELLO and not isinstance(answer, Refused))
         if header.request != _HELLO and listener is not _ignore:
@@ -241,7 +260,7 @@ class Link:
             self.abort(ConnectionLost("the node does not answer"))
         else:
             self._pinged = True
-            self._send(Ping(), _ignore, (), 0)
+            self._send(encode_message(Ping()), _ignore, (), 0)
             self._timer = self._loop.call_later(self.keep_alive, self._look)
 
 

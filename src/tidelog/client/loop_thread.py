@@ -3,6 +3,7 @@
 T1  a caller that is interrupted cancels what it waited for
 T2  appends from all threads reach the loop in the order of each thread, and the loop is woken
     once for all that came meanwhile
+T3  a call that was accepted is made, even if the loop ends meanwhile; any other is refused
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ class LoopThread:
         self._calls: deque[Callable[[], None]] = deque()
         self.last_call: Callable[[], None] | None = None
         """What was asked for last, by any thread."""
+        # The garbage collector may make a call in the middle of another one of the same thread.
+        self._lock = threading.RLock()
         self._woken = False
         self._stopped = False
+        self._ended = False
+        """Whether the last calls were made (T3)."""
         # A daemon, so that a log that nobody closed does not hold the program back.
         self._thread = threading.Thread(target=self._run, name="tidelog-client", daemon=True)
         self._thread.start()
@@ -55,15 +60,27 @@ class LoopThread:
     def call(self, call: Callable[[], None]) -> None:
         """Call this in the loop, soon, after all that this thread asked for before (T2)."""
         self.check()
-        self._calls.append(call)
-        self.last_call = call
-        if not self._woken:
-            self._woken = True
-            self._wake()
+        with self._lock:
+            if self._ended:
+                raise _closed()
+            # Both in one step: whoever finds its call to be the last one adds to it (T2).
+            self.last_call = call
+            self._calls.append(call)
+            if not self._woken:
+                self._wake()
 
     def check_caller(self) -> None:
-        """Raise unless the caller may wait for what the loop does."""
+        """Raise unless the caller may ask the loop for something and wait for it."""
         self.check()
+        self._check_not_loop()
+
+    def check_waiter(self) -> None:
+        """Raise unless what the loop was asked for before is done while the caller waits."""
+        if not self._thread.is_alive():
+            raise _elsewhere()
+        self._check_not_loop()
+
+    def _check_not_loop(self) -> None:
         if threading.current_thread() is self._thread:
             raise BadOption(
                 "a blocking call in a callback of this client would wait for itself: make it in a "
@@ -73,9 +90,9 @@ class LoopThread:
     def check(self) -> None:
         """Raise unless the loop is there."""
         if self._stopped:
-            raise LogClosed("the client is closed: connect again")
+            raise _closed()
         if not self._thread.is_alive():
-            raise LogClosed("this client belongs to another process: connect again after a fork")
+            raise _elsewhere()
 
     @property
     def is_ours(self) -> bool:
@@ -93,9 +110,13 @@ class LoopThread:
 
     def _wake(self) -> None:
         try:
+            self._woken = True
             self._loop.call_soon_threadsafe(self._make_calls)
-        except RuntimeError:  # The loop is closed.
-            raise LogClosed("the client is closed: connect again") from None
+        except RuntimeError:
+            pass  # The loop is closed, but its thread has yet to make the last calls (T3).
+        except BaseException:
+            self._woken = False  # Interrupted: the next call wakes the loop.
+            raise
 
     def _make_calls(self) -> None:
         # First this: whoever comes from now on wakes the loop again.
@@ -114,4 +135,14 @@ class LoopThread:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         finally:
             self._loop.close()
-            self._make_calls()  # Nobody who called in time is left waiting.
+            with self._lock:
+                self._ended = True
+            self._make_calls()
+
+
+def _closed() -> LogClosed:
+    return LogClosed("the client is closed: connect again")
+
+
+def _elsewhere() -> LogClosed:
+    return LogClosed("this client belongs to another process: connect again after a fork")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tidelog.client.known_topics import KnownTopic
 from tidelog.client.lanes import ENTRY_OVERHEAD
-from tidelog.errors import BadEntry, BatchTooLarge
+from tidelog.errors import BadEntry, BadOption, BatchTooLarge
 from tidelog.formats.batch import HEADER_BYTES
 from tidelog.formats.entry import Entry, Kind, check_entry, value_too_large
 from tidelog.interface.appends import Append, AppendOptions, Appends, Part, ack_of
@@ -74,6 +74,8 @@ class Orders:
     ) -> OneEntry:
         if type(value) is not bytes:
             value = _as_bytes(value)
+        if stream is not None:
+            _check_stream(stream)
         place = self.many.place(stream, key, {})
         if key or blobs:
             return self._one(place, Entry(Kind.APPEND, value, key, blobs=blobs))
@@ -99,6 +101,12 @@ def _as_bytes(value: bytes | bytearray | memoryview) -> bytes:
         raise BadEntry(f"the value is a {type(value).__name__}: encode it to bytes") from None
 
 
+def _check_stream(stream: int) -> None:
+    """What only equals a number of a log stream is found among them, but no node would read it."""
+    if type(stream) is not int:
+        raise BadOption(f"a log stream has an int for a number, not {stream!r}")
+
+
 def _acknowledged(order: OneEntry, options: AppendOptions) -> OneEntry:
     return replace(order, ack=ack_of(options)) if "ack" in options else order
 
@@ -114,7 +122,9 @@ def lane_of(parts: Sequence[Part]) -> int:
 
 
 def checked_size(parts: Sequence[Part]) -> int:
-    """The bytes of an append; raises if a frame cannot hold them."""
+    """The bytes of an append; raises if no frame can hold it."""
+    for part in parts:
+        _check_stream(part.stream)
     size = sum([HEADER_BYTES + len(part.body.data) for part in parts])
     if size > ATTACHMENT_BYTES_MAX:
         raise BatchTooLarge(

@@ -16,7 +16,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from tidelog.errors import Busy, UnknownStream, WrongState
+from tidelog.errors import Busy, ConnectionLost, UnknownStream, WrongState
 from tidelog.interface.cluster_figures import ClusterStatus, ClusterStream
 
 LOOK_SECONDS: Final = 0.3
@@ -96,8 +96,8 @@ async def move_leader(
         yield Step(stream, f"election {attempt + 1}: node {found.leader} leads")
         try:
             await admin.move_leader(stream, target)
-        except Busy:
-            pass  # Another election was faster: it may have had the same end.
+        except (Busy, ConnectionLost):
+            pass  # Another election was faster, or this one had no answer: look how it ended.
         await asyncio.sleep(look)
     raise Busy(
         f"log stream {stream} is still led by node {found.leader} after {TRIES} elections: its "

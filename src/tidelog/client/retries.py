@@ -21,8 +21,10 @@ from tidelog.errors import (
     UnsupportedVersion,
     WrongLog,
 )
+from tidelog.formats.admin_messages import ClusterFigures, NodeFigures, StreamDigest, StreamGlsns
 from tidelog.formats.audit_messages import CheckFiles, ListReplicas, ReadReplica
 from tidelog.formats.messages import (
+    AppendBatches,
     Describe,
     Explain,
     FindEnd,
@@ -40,6 +42,7 @@ FATAL: Final = (WrongLog, UnsupportedVersion, BadFrame, Unauthorized, BadAddress
 """What no further attempt will change."""
 WITHOUT_EFFECT: Final = (
     CheckFiles,
+    ClusterFigures,
     Describe,
     Explain,
     FindEnd,
@@ -49,8 +52,11 @@ WITHOUT_EFFECT: Final = (
     ListReplicas,
     ListTopics,
     LogFigures,
+    NodeFigures,
     ReadPage,
     ReadReplica,
+    StreamDigest,
+    StreamGlsns,
     TopicFigures,
 )
 """Requests that change nothing, however often they arrive."""
@@ -97,4 +103,13 @@ def is_worth_repeating(request: Request, error: LogError, *, repeat: bool) -> bo
         return True
     if isinstance(error, LeaderLost | ConnectionLost):
         return repeat
-    return isinstance(error, Busy) and isinstance(request, WITHOUT_EFFECT)
+    if isinstance(error, Busy):
+        # An append has its caller's number: it is taken once, whatever was the matter.
+        harmless = (*WITHOUT_EFFECT, AppendBatches) if repeat else WITHOUT_EFFECT
+        return isinstance(request, harmless)
+    return False
+
+
+def in_doubt(lost: LogError, error: LogError) -> ConnectionLost:
+    """What is true of a definite error if ``lost`` befell an earlier try."""
+    return ConnectionLost(f"{lost}, then {error}; it may have taken effect")

@@ -16,7 +16,7 @@ from tidelog.client.orders import OneEntry, checked_size, lane_of
 from tidelog.client.pool import Pool
 from tidelog.client.run import attachments_of, receipts_of
 from tidelog.client.shipper import Shipper
-from tidelog.errors import BadFrame, BadOption, Busy, LogClosed
+from tidelog.errors import BadFrame, BadOption, LogClosed, LogError
 from tidelog.formats.checksum import Buffer
 from tidelog.formats.messages import Answer, AppendBatches, Describe, Receipts, Request
 from tidelog.formats.messages import TopicDescription as Description
@@ -25,6 +25,8 @@ from tidelog.interface.records import Receipt
 
 CLOSE_SECONDS: Final = 5.0
 """What was appended before a close may take this long to arrive."""
+TIMEOUT_SECONDS_MAX: Final = 365 * 86400.0
+"""For ever, as far as timers and frames can tell it."""
 DESCRIBE_SECONDS: Final = 30.0
 """How old what is known of a topic may be while appends are made to it."""
 
@@ -40,7 +42,7 @@ class Session:
         self.pool: Final = Pool(channel)
         self.pool.on_read = self._look_again
         self.shipper: Final = Shipper(self.pool)
-        self.timeout: Final = timeout
+        self.timeout: Final = min(timeout, TIMEOUT_SECONDS_MAX)
         self.loop: Final = asyncio.get_running_loop()
         self._closing = False
         self._described: dict[str, float] = {}
@@ -56,14 +58,18 @@ class Session:
         attachments: Sequence[Buffer] = (),
         repeat: bool = True,
         waits: bool = False,
+        doubt: LogError | None = None,
+        telling: tuple[type[LogError], ...] = (),
     ) -> A:
-        """The answer to a request, which must be of this kind."""
+        """The answer to a request, which must be of this kind; see ``Channel.ask``."""
         reply = await self.channel.ask(
             request,
             seconds=self.seconds(seconds),
             attachments=attachments,
             repeat=repeat,
             waits=waits,
+            doubt=doubt,
+            telling=telling,
         )
         return expect(reply.answer, kind)
 
@@ -97,7 +103,7 @@ class Session:
             return self.timeout
         if not timeout >= 0:
             raise BadOption(f"timeout is {timeout}, but must not be negative")
-        return timeout
+        return min(timeout, TIMEOUT_SECONDS_MAX)
 
     # -- appends ------------------------------------------------------------------------------
 
@@ -188,7 +194,10 @@ class Session:
             append.sequence,
             ack=append.ack.value,
         )
-        answer = await self._ask_until_settled(request, attachments_of(append.parts), timeout)
+        # Its number makes it harmless to repeat.
+        answer = await self.ask(
+            request, Receipts, seconds=timeout, attachments=attachments_of(append.parts)
+        )
         return tuple(
             [
                 replace(receipt, duplicate=told.duplicate)
@@ -199,23 +208,6 @@ class Session:
                 )
             ]
         )
-
-    async def _ask_until_settled(
-        self, request: AppendBatches, attachments: Sequence[Buffer], timeout: float | None
-    ) -> Receipts:
-        """Its number makes a numbered append harmless to repeat, whatever was the matter."""
-        until = self.loop.time() + self.seconds(timeout)
-        failures = 0
-        while True:
-            left = max(until - self.loop.time(), 0.0)
-            try:
-                return await self.ask(request, Receipts, seconds=left, attachments=attachments)
-            except Busy:
-                failures += 1
-                pause = self.channel.reconnect.retry_pause(failures)
-                if self.loop.time() + pause >= until:
-                    raise
-            await asyncio.sleep(pause)
 
     # -- end ----------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from tidelog.client.pages import PageReader, StreamSlice, records_in, slices_of
+from tidelog.client.retries import in_doubt
 from tidelog.client.topic_creation import create_companion
 from tidelog.client.writing import AsyncWriting
 from tidelog.errors import (
@@ -16,6 +17,7 @@ from tidelog.errors import (
     ConnectionLost,
     LeaderLost,
     LogClosed,
+    LogError,
     OutOfRange,
     RevisionConflict,
     Trimmed,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 MAINTENANCE_SECONDS: Final = 600.0
 """How long compaction and its like may take."""
+_TIMESTAMP_END: Final = 1 << 63
 _FEW_BYTES: Final = 64 * KIB
 _RECORD_BYTES: Final = KIB
 """What a record is taken for where only a few are asked for."""
@@ -266,6 +269,8 @@ class AsyncRemoteTopic(AsyncWriting, AsyncBlobCalls):
 
     async def find_time(self, timestamp_us: int) -> Position:
         """The first position from which on no entry is older than ``timestamp_us``."""
+        if not -_TIMESTAMP_END <= timestamp_us < _TIMESTAMP_END:
+            raise BadOption(f"a timestamp has 64 bits, not {timestamp_us}")
         return await self._session.ask(FindTime(self.name, timestamp_us), Position)
 
     async def position_of(self, name: str) -> NamedPosition:
@@ -280,14 +285,19 @@ class AsyncRemoteTopic(AsyncWriting, AsyncBlobCalls):
         request = SetPosition(self.name, name, glsn, expected)
         try:
             return await self._session.ask(request, NamedPosition, repeat=False)
-        except (ConnectionLost, LeaderLost):
-            pass
+        except (ConnectionLost, LeaderLost) as error:
+            lost = error
         # Whether it is stored by now is not known.  If it is, then this call did it as far as
         # anybody can tell: whoever stored the same on the same revision wanted the same.
         try:
-            return await self._session.ask(request, NamedPosition)
+            return await self._session.ask(
+                request, NamedPosition, doubt=lost, telling=(RevisionConflict,)
+            )
         except RevisionConflict:
-            found = await self.position_of(name)
+            try:
+                found = await self.position_of(name)
+            except LogError as error:
+                raise in_doubt(lost, error) from error
             if found != NamedPosition(glsn, expected + 1):
                 raise
             return found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tidelog.client.retries import in_doubt
 from tidelog.client.session import Session
-from tidelog.errors import BadOption, ConnectionLost, TopicExists
+from tidelog.errors import BadOption, ConnectionLost, LogError, TopicExists
 from tidelog.formats.messages import CreateTopic, TopicDescription
 
 
@@ -16,14 +17,17 @@ async def create_topic(
     request = CreateTopic(name, streams, versions, replicas)
     try:
         return await session.ask(request, TopicDescription, repeat=False)
-    except ConnectionLost:
-        pass
+    except ConnectionLost as error:
+        lost = error
     # Whether it is there by now is not known.  If it is, and is what was asked for, then this
     # call made it as far as anybody can tell.
     try:
-        return await session.ask(request, TopicDescription)
+        return await session.ask(request, TopicDescription, doubt=lost, telling=(TopicExists,))
     except TopicExists:
-        described = await session.describe(name)
+        try:
+            described = await session.describe(name)
+        except LogError as error:
+            raise in_doubt(lost, error) from error
         if len(described.streams) != streams or described.versions != versions:
             raise
         return described

@@ -3,11 +3,13 @@
 F1  no more than ``bytes_max`` is under way, unless one entry alone has more
 F2  the first failure is kept until a flush tells it
 F3  once it is closed nothing is under way, and nothing comes in
+F4  nobody waits who would hold up what is waited for
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from tidelog.errors import BadOption, LogClosed
 
@@ -18,8 +20,10 @@ class Flow:
     Nothing waits for ever here, since every append has a deadline of its own.
     """
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, check_waiter: Callable[[], None] = lambda: None) -> None:
+        """``check_waiter`` raises if the calling thread would wait in vain (F4)."""
         self._bytes_max = checked_bytes(bytes_max)
+        self._check_waiter = check_waiter
         self._bytes = 0
         self._blocked = 0
         self._lock = threading.Lock()
@@ -61,6 +65,7 @@ class Flow:
     def _wait_until(self, bytes_left: int) -> None:
         if self._bytes <= bytes_left:
             return
+        self._check_waiter()
         self._blocked += 1
         try:
             self._changed.wait_for(lambda: self._bytes <= bytes_left)
