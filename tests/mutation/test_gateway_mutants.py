@@ -21,6 +21,7 @@ from tests.runtime.gateway import (
     test_topics,
 )
 from tests.server import raw
+from tidelog.core.order.commands import StreamStatus
 from tidelog.errors import LogError
 from tidelog.invariants import InvariantViolation
 from tidelog.runtime.gateway import append_shares, copying, publishing, reads
@@ -28,6 +29,7 @@ from tidelog.runtime.gateway.append_router import AppendRouter
 from tidelog.runtime.gateway.cells import Cells
 from tidelog.runtime.gateway.gateway import Gateway
 from tidelog.runtime.gateway.local_reads import LocalReads
+from tidelog.runtime.gateway.publishing import LocalPublishing
 from tidelog.runtime.gateway.rewriting import LocalRewriting
 from tidelog.runtime.gateway.tides import Tides
 from tidelog.runtime.gateway.waiting import Waiting
@@ -99,6 +101,20 @@ MUTANTS: Final = (
         "stale versions are found in the middle of a publication",
         replaced(publishing, "_check_versions", always(None)),
         test_publishing.test_no_boundary_moves_over_what_is_to_be_published,
+    ),
+    Mutant(
+        "a sealed stream is found in the middle of a publication",
+        replaced(LocalPublishing, "_refuse_sealed", always(None)),
+        lambda: (
+            test_publishing.test_a_publication_for_a_sealed_stream_is_refused_before_it_is_begun(
+                StreamStatus.SEALED
+            )
+        ),
+    ),
+    Mutant(
+        "a publication that was begun is told to be nothing",
+        replaced(publishing, "_not_done", lambda _: lambda _intent, error: error),
+        test_publishing.test_a_publication_that_a_seal_interrupts_is_not_told_to_be_nothing,
     ),
     Mutant(
         "the numbers of a publication depend on who copies it",

@@ -18,7 +18,7 @@ from tests.server.raw import LOCAL, RawClient
 from tidelog.core.metadata.commands import Change
 from tidelog.core.metadata.machine import StorageNode as StorageNodeRow
 from tidelog.core.metadata.view import MetadataView
-from tidelog.core.order.commands import AddStreams, CreateTopic, RetainTopic
+from tidelog.core.order.commands import AddStreams, CreateTopic, RetainTopic, StreamStatus
 from tidelog.core.order.state import ReplicaOrder, StreamOrder, TopicOrder
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.maintenance import Maintenance
@@ -237,6 +237,8 @@ class FakeCluster:
         self._hosts: dict[StreamId, tuple[NodeId, ...]] = {}
         self._trims: dict[int, int] = {}
         self._boundaries: dict[int, int] = {}
+        self.statuses: dict[StreamId, StreamStatus] = {}
+        """What views say of streams that are not running; what replicas say is up to the test."""
         self.changes = 0
 
     # -- what tests change --------------------------------------------------------------------
@@ -287,6 +289,7 @@ class FakeCluster:
                     TopicId(topic.topic),
                     StreamId(stream),
                     tuple(ReplicaOrder(node) for node in sorted(self.hosts_of(StreamId(stream)))),
+                    status=self.statuses.get(StreamId(stream), StreamStatus.RUNNING),
                     leader=self.leaders.get(StreamId(stream), NO_NODE),
                 )
                 for topic in topics

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
+from tests.runtime.gateway.black_hole import black_hole
 from tests.runtime.gateway.fake_cluster import QUICK, FakeCluster, cluster_of
 from tests.server.raw import RawClient, batch_of, run, sealed, until
+from tidelog.client.refusals import error_of
+from tidelog.core.order.commands import StreamStatus
 from tidelog.embedded.reader import read_range
 from tidelog.embedded.staging import PUBLISH_TOPIC, STAGE_TOPIC
-from tidelog.errors import LeaderLost, LogError
+from tidelog.errors import LeaderLost, LogError, NotLeader, PartlyAppended, Sealed
 from tidelog.formats.batch import encode_entries
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.messages import (
@@ -25,7 +29,7 @@ from tidelog.formats.messages import (
     StageBatches,
     Staged,
 )
-from tidelog.types import NodeId, StreamId
+from tidelog.types import NO_NODE, NodeId, StreamId
 
 TOPIC = "events"
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -282,6 +286,153 @@ def test_stages_expire_but_not_those_that_a_publication_needs() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("status", [StreamStatus.SEALING, StreamStatus.SEALED])
+def test_a_publication_for_a_sealed_stream_is_refused_before_it_is_begun(
+    status: StreamStatus,
+) -> None:
+    async def main() -> None:
+        async with cluster_of(3) as cluster:
+            request = await staged_publication(cluster)
+            for node in cluster.nodes.values():
+                node.replicas.refuse = seals(2)
+            cluster.statuses[StreamId(2)] = status
+            cluster.show()
+            async with cluster.nodes[ONE].client() as client:
+                refused = await client.refusal(request)
+                assert refused.error == Sealed.__name__
+                assert "unseal it" in refused.message
+                only_one = await stage(client, batch_of(b"x"))
+                answer = await client.ask(Publish(TOPIC, "writer", 2, (only_one,)))
+                assert answer == Published(1, duplicate=False), "nothing was begun before"
+                open_all(cluster)
+                again = Publish(TOPIC, "writer", 3, request.stages)
+                assert await client.ask(again) == Published(5, duplicate=False)
+
+    run(main())
+
+
+def test_a_publication_that_a_seal_interrupts_is_not_told_to_be_nothing() -> None:
+    async def main() -> None:
+        async with cluster_of(3) as cluster:
+            request = await staged_publication(cluster)
+            for node in cluster.nodes.values():
+                node.replicas.refuse = seals(2)  # No view tells of it yet.
+            async with cluster.nodes[ONE].client() as client:
+                refused = await client.refusal(request)
+                assert refused.error == PartlyAppended.__name__
+                assert "stream 2 is sealed" in refused.message
+                assert values(cluster) == [b"a", b"e"]
+                following = await stage(client, batch_of(b"f"))
+                after = Publish(TOPIC, "writer", 2, (following,))
+                refused = await client.refusal(after)
+                assert refused.error == PartlyAppended.__name__
+                assert "batch 1 of this writer" in refused.message
+                open_all(cluster)
+                assert await client.ask(after) == Published(1, duplicate=False)
+                assert await client.ask(request) == Published(0, duplicate=True)
+            assert sorted(values(cluster)) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+    run(main())
+
+
+def test_a_publication_is_in_doubt_if_its_leader_is_lost_before_it_is_noted_as_done() -> None:
+    async def main() -> None:
+        async with cluster_of(3) as cluster:
+            request = await staged_publication(cluster)
+            (notes,) = cluster.engine.find_topic(PUBLISH_TOPIC).streams
+
+            def depose(stream: StreamId, _: int) -> LogError | None:
+                if stream != notes or not values(cluster):
+                    return None
+                cluster.leaders[StreamId(notes)] = NO_NODE
+                return NotLeader("deposed")
+
+            cluster.nodes[ONE].replicas.refuse = depose
+            async with cluster.nodes[ONE].client() as client:
+                refused = await client.refusal(request, timeout_ms=500)
+                assert not error_of(refused).definite, refused
+            assert len(values(cluster)) == 5
+
+    run(main())
+
+
+async def publications_of_two(
+    cluster: FakeCluster, held_up: bytes, interrupted: bytes, versions: str = "log"
+) -> int:
+    """Two writers have begun; the first one is held up by log stream 2: returns its stage."""
+
+    def refuse(stream: StreamId, _: int) -> LogError | None:
+        return {1: Interruption("died"), 2: Sealed("stream 2 is sealed")}.get(stream)
+
+    cluster.create(TOPIC, streams=2, versions=versions)
+    cluster.create(STAGE_TOPIC)
+    cluster.create(PUBLISH_TOPIC)
+    lead(cluster, PUBLISH_TOPIC, ONE)
+    for node in cluster.nodes.values():
+        node.replicas.refuse = refuse
+    async with cluster.nodes[ONE].client() as client:
+        await stage(client, interrupted)  # And never published.
+        first = await stage(client, held_up, streams=(2,))
+        second = await stage(client, interrupted, streams=(1,))
+        for writer, one in (("a", first), ("b", second)):
+            assert isinstance(await client.ask(Publish(TOPIC, writer, 1, (one,))), Refused)
+    for node in cluster.nodes.values():
+        node.replicas.refuse = seals(2)
+    return first
+
+
+def test_a_publication_that_a_sealed_stream_holds_up_keeps_neither_others_nor_stages() -> None:
+    async def main() -> None:
+        async with cluster_of(2) as cluster:
+            first = await publications_of_two(cluster, batch_of(b"a"), batch_of(b"b"))
+            publishing = cluster.nodes[ONE].gateway.parts.publishing
+            with pytest.raises(PartlyAppended, match="stream 2 is sealed"):
+                await publishing.tend(0.0)
+            assert values(cluster) == [b"b"]
+            topic = cluster.engine.find_topic(STAGE_TOPIC)
+            assert cluster.engine.first_available(topic) == first, "it is needed still"
+            open_all(cluster)
+            await publishing.tend(0.0)
+            assert sorted(values(cluster)) == [b"a", b"b"]
+            assert cluster.engine.first_available(topic) == first + 2
+
+    run(main())
+
+
+def test_a_boundary_waits_for_what_is_held_up_but_keeps_nobody_else() -> None:
+    async def main() -> None:
+        async with cluster_of(2) as cluster:
+            held_up, interrupted = (
+                sealed(encode_entries([Entry(Kind.PUT, key, key, 0, 7, 1)]))
+                for key in (b"k", b"d")  # Of log streams 2 and 1.
+            )
+            await publications_of_two(cluster, held_up, interrupted, "explicit")
+            boundary = SetGcBoundary(TOPIC, (9).to_bytes(16))
+            async with cluster.nodes[ONE].client() as client:
+                refused = await client.refusal(boundary)
+                assert "stream 2 is sealed" in refused.message
+                assert values(cluster) == [b"d"], "of the other writer"
+                open_all(cluster)
+                assert await client.ask(boundary) == Done()
+                assert values(cluster) == [b"d", b"k"]
+
+    run(main())
+
+
+def seals(sealed_stream: int) -> Callable[[StreamId, int], LogError | None]:
+    """What refuses appends to this log stream."""
+    return lambda stream, _: (
+        Sealed(f"stream {stream} is sealed") if stream == sealed_stream else None
+    )
+
+
+def open_all(cluster: FakeCluster) -> None:
+    cluster.statuses.clear()
+    for node in cluster.nodes.values():
+        node.replicas.refuse = lambda *_: None
+    cluster.show()
+
+
 def test_no_boundary_moves_over_what_is_to_be_published() -> None:
     async def main() -> None:
         async with cluster_of(2) as cluster:
@@ -305,6 +456,31 @@ def test_no_boundary_moves_over_what_is_to_be_published() -> None:
                 fresh = await stage(client, put)
                 answer = await client.ask(Publish(TOPIC, "w", 2, (fresh,)))
                 assert answer == Published(1, duplicate=False), "nothing was begun before"
+
+    run(main())
+
+
+def test_tending_goes_on_when_a_node_moves_while_it_is_dialled() -> None:
+    async def main() -> None:
+        async with cluster_of(2) as cluster, black_hole() as hole:
+            cluster.create(TOPIC)
+            cluster.create(STAGE_TOPIC)
+            cluster.create(PUBLISH_TOPIC)
+            lead(cluster, PUBLISH_TOPIC, ONE)
+            for stream in cluster.engine.find_topic(STAGE_TOPIC).streams:
+                cluster.place(stream, [TWO])
+            gateway = cluster.nodes[ONE].gateway
+            async with cluster.nodes[ONE].client() as client:
+                one = await stage(client, batch_of(b"a"))
+                with patch.object(gateway.parts.cluster, "address", lambda _: hole.address):
+                    gateway._tend_now.set()
+                    await until(lambda: hole.callers > 0, "the stages are asked for")
+                gateway.parts.peers.peer(TWO)  # Somebody else asks for it where it is now.
+                answer = await client.ask(Publish(TOPIC, "w", 1, (one,)))
+                assert answer == Published(1, duplicate=False)
+            gateway._tend_now.set()
+            topic = cluster.engine.find_topic(STAGE_TOPIC)
+            await until(lambda: cluster.engine.first_available(topic) == one + 1, "it is trimmed")
 
     run(main())
 

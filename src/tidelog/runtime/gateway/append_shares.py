@@ -12,14 +12,22 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from tidelog.errors import Busy, LeaderLost, LogError, NotLeader, OutOfOrder, Unreachable
+from tidelog.errors import (
+    Busy,
+    LeaderLost,
+    LogError,
+    NotLeader,
+    OutOfOrder,
+    PartlyAppended,
+    Unreachable,
+)
 from tidelog.formats.batch import HEADER_BYTES, seal_batch
 from tidelog.interface.appends import Append, Part
 from tidelog.interface.records import Receipt
 from tidelog.server.backend import Outcome
 from tidelog.types import StreamId
 
-_PASSING: Final = (NotLeader, OutOfOrder, LeaderLost, Busy, Unreachable)
+PASSING: Final = (NotLeader, OutOfOrder, LeaderLost, Busy, Unreachable)
 """Troubles after which a client sends the same append again."""
 
 
@@ -94,14 +102,18 @@ def shares_of(append: Append, deadline: float) -> tuple[list[Share], Outcome]:
 
 
 def joint_error(errors: list[LogError], receipts: list[Receipt]) -> LogError:
-    """What is true of an append of which these parts failed and those did not."""
+    """What is true of an append of which these parts failed and those did not.
+
+    Definite only if certainly none of them was taken, whatever the worst error says by itself.
+    """
     unsure = [error for error in errors if not error.definite]
-    lasting = [error for error in errors if not isinstance(error, _PASSING)]
+    lasting = [error for error in errors if not isinstance(error, PASSING)]
     worst = (lasting or unsure or errors)[0]
     if not receipts and (len(errors) == 1 or not unsure):
         return worst
     taken = sorted(receipt.stream for receipt in receipts)
-    text = f"{worst}; of the append, log streams {taken} have their parts"
-    if isinstance(worst, _PASSING):
+    known = f"log streams {taken} have their parts" if taken else "some parts may be in the log"
+    text = f"{worst}; of the append, {known}"
+    if isinstance(worst, PASSING):
         return LeaderLost(text)
-    return worst
+    return PartlyAppended(text) if worst.definite else type(worst)(text)

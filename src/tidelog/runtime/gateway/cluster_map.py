@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tidelog.core.metadata.view import MetadataView
+from tidelog.core.order.commands import StreamStatus
 from tidelog.core.order.state import StreamOrder, TopicOrder
 from tidelog.embedded.engine import INTERNAL_PREFIX
 from tidelog.errors import DeadlineExceeded, LogError, UnknownTopic, Unreachable
@@ -98,6 +99,11 @@ class ClusterMap:
     def leader(self, stream: StreamId) -> NodeId:
         order = self._known.streams.get(stream)
         return NO_NODE if order is None else order.leader
+
+    def is_sealed(self, stream: StreamId) -> bool:
+        """Whether a stream takes no appends any more, as far as is known."""
+        order = self._known.streams.get(stream)
+        return order is not None and order.status is not StreamStatus.RUNNING
 
     def hosts(self, stream: StreamId) -> tuple[NodeId, ...]:
         """The nodes that hold a stream, its leader first."""

@@ -48,11 +48,13 @@ class Leading:
         """``here`` answers if this node leads.
 
         What was not done for want of a leader is asked for again while there is time; so is that of
-        which nobody knows, if it ``may_repeat``.  All else is for whoever asked to judge.
+        which nobody knows, if it ``may_repeat``: then the last word is not definite, whatever the
+        last try says.  All else is for whoever asked to judge.
         """
         again = _NOT_DONE + _NOT_KNOWN if may_repeat else _NOT_DONE
         loop = asyncio.get_running_loop()
         deadline = loop.time() + max(seconds - _REST_SECONDS, seconds / 2)
+        doubt: LogError | None = None
         while True:
             left = deadline - loop.time()
             leader = self._replicas.leader_of(StreamId(topic.streams[0]))
@@ -65,7 +67,9 @@ class Leading:
                     return await self._peers.peer(leader).ask_for(request, kind, seconds=left)
             except again as error:
                 trouble = error
+                if not error.definite:
+                    doubt = error
             left = deadline - loop.time()
             if left <= 0:
-                raise trouble
+                raise doubt or trouble
             await self._cluster.wait_for_change(min(left, _PAUSE_SECONDS))

@@ -24,6 +24,7 @@ from tidelog.client.link import Link, Reply, open_link
 from tidelog.client.refusals import error_of
 from tidelog.errors import (
     BadFrame,
+    BadOption,
     Busy,
     ConnectionLost,
     DeadlineExceeded,
@@ -126,12 +127,16 @@ class Peer:
     ) -> Reply:
         answered: asyncio.Future[Reply | None] = self._loop.create_future()
         left = deadline - self._loop.time()
-        number = link.post(
-            request,
-            partial(_set, answered),
-            attachments=attachments,
-            timeout_ms=timeout_ms(left),
-        )
+        try:
+            number = link.post(
+                request,
+                partial(_set, answered),
+                attachments=attachments,
+                timeout_ms=timeout_ms(left),
+            )
+        except BaseException:
+            link.release()
+            raise
         try:
             async with asyncio.timeout_at(deadline):
                 reply = await answered
@@ -224,12 +229,16 @@ class Peer:
             append.end(Unreachable(f"{error}; nothing was sent"))
 
     def _post(self, link: Link, append: PassedOn) -> None:
-        link.post(
-            append.message,
-            partial(self._on_answer, append),
-            attachments=append.attachments,
-            timeout_ms=timeout_ms(append.deadline - self._loop.time()),
-        )
+        try:
+            link.post(
+                append.message,
+                partial(self._on_answer, append),
+                attachments=append.attachments,
+                timeout_ms=timeout_ms(append.deadline - self._loop.time()),
+            )
+        except (TypeError, ValueError, OverflowError) as error:
+            link.release()
+            append.end(BadOption(f"the append cannot be passed on: {error}"))
 
     def _on_answer(self, append: PassedOn, reply: Reply | None) -> None:
         if reply is None:
@@ -244,7 +253,7 @@ class Peer:
     async def _connected(self) -> Link:
         """The connection, made if there is none; all who want one share an attempt."""
         if self._closed:
-            raise Unreachable("this node is stopping")
+            raise self._given_up()
         if self._link is not None and not self._link.gone:
             return self._link
         if self._connecting is None:
@@ -252,7 +261,15 @@ class Peer:
                 raise Unreachable(str(self._trouble))
             self._connecting = self._loop.create_task(self._connect())
             self._connecting.add_done_callback(_look_at)
-        return await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            asker = asyncio.current_task()
+            if not connecting.cancelled() or (asker is not None and asker.cancelling()):
+                raise
+            # Only the attempt was: ``close`` ends it, and nobody who asks for the node.
+            raise self._given_up() from None
 
     async def _connect(self) -> Link:
         settings = self._settings
@@ -282,6 +299,9 @@ class Peer:
         self._link = None
         self._trouble = Unreachable(str(error))
 
+    def _given_up(self) -> Unreachable:
+        return Unreachable(f"node {self.node} has moved, or this node is stopping")
+
     async def close(self) -> None:
         """Hang up; what waits is told."""
         self._closed = True
@@ -290,7 +310,7 @@ class Peer:
             task.cancel()
             with suppress(asyncio.CancelledError, LogError):
                 await task
-        self._fail_queue(Unreachable("this node is stopping"))
+        self._fail_queue(self._given_up())
         link = self._link
         if link is not None:
             link.close()

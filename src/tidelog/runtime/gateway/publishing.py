@@ -11,6 +11,7 @@ Invariants:
   G2  a stage is trimmed only if no publication that is not done needs it: how far stages have
       expired is noted where publications are, before anything goes
   G3  no GC boundary moves over what is to be published: where it may move is noted there, too
+  G4  what was written down is never told to be nothing: from then on no error is definite
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ from typing import Any, Final
 
 from tidelog.embedded.stage_facts import check_publish, expired
 from tidelog.embedded.staging import PUBLISH_TOPIC, STAGE_TOPIC
-from tidelog.errors import BadOption, DeadlineExceeded, StaleWrite
+from tidelog.errors import (
+    BadOption,
+    DeadlineExceeded,
+    LeaderLost,
+    LogError,
+    PartlyAppended,
+    Sealed,
+    StaleWrite,
+)
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import STAGES_MAX, FindTime, Publish
 from tidelog.formats.publications import (
@@ -42,6 +51,7 @@ from tidelog.formats.publications import (
     writer_key,
 )
 from tidelog.interface.positions import Published
+from tidelog.runtime.gateway.append_shares import PASSING
 from tidelog.runtime.gateway.cells import Cells, Lookup
 from tidelog.runtime.gateway.cluster_map import ClusterMap
 from tidelog.runtime.gateway.copying import Copying
@@ -49,6 +59,7 @@ from tidelog.runtime.gateway.counters import GatewayCounters
 from tidelog.runtime.gateway.reads import ClusterReads
 from tidelog.runtime.gateway.stages import Stages
 from tidelog.runtime.gateway.upkeep import ClusterUpkeep
+from tidelog.types import StreamId
 
 _PUBLISH_SECONDS: Final = 300.0
 """What a publication may take, even if nobody waits for it any more."""
@@ -147,8 +158,18 @@ class LocalPublishing:
             number, parts = await self._stages.read(stage, self._left(deadline))
             if number != topic.topic:
                 raise BadOption(f"stage {stage} is for another topic than {topic.name!r}")
+            for part in parts:
+                self._refuse_sealed(part.stream)
             versions += [part.version_min for part in parts if part.version_min is not None]
         return versions
+
+    def _refuse_sealed(self, stream: int) -> None:
+        """While nothing is written down, this is definite; a seal that comes later is not."""
+        if self._cluster.is_sealed(StreamId(stream)):
+            raise Sealed(
+                f"log stream {stream} is sealed, nothing was published: unseal it, or stage the "
+                "batches again for other streams"
+            )
 
     async def _begin(
         self,
@@ -178,10 +199,19 @@ class LocalPublishing:
         return began
 
     async def _finish(self, key: bytes, intent: Intent, deadline: float) -> Intent:
-        """Append what is written down, then note that it is done."""
+        """Append what is written down, then note that it is done (G4)."""
         topic = self._cluster.order(intent.topic)
         name = "" if topic is None else topic.name
-        entries = await self._copying.copy(key, intent, name, deadline)
+        try:
+            entries = await self._copying.copy(key, intent, name, deadline)
+            return await self._note_done(key, intent, entries, deadline)
+        except LogError as error:
+            if not error.definite:
+                raise
+            raise _not_done(intent, error) from error
+
+    async def _note_done(self, key: bytes, intent: Intent, entries: int, deadline: float) -> Intent:
+        """Returns what is written down by then."""
         done = Intent(intent.topic, intent.batch, intent.next_sequence, (), entries, is_done=True)
         found = done
 
@@ -212,17 +242,27 @@ class LocalPublishing:
         """Finish what was interrupted, and let stages go that nobody needs any more."""
         if not self._cluster.has_topic(PUBLISH_TOPIC) or not self._cells.is_led_here(self._notes):
             return
-        await self.finish_all()
+        trouble = await self._finish_all()
         if self._cluster.has_topic(STAGE_TOPIC):
-            await self._expire(stage_seconds)
+            await self._expire(stage_seconds)  # Not of what is unfinished (G2).
+        if trouble is not None:
+            raise trouble
 
-    async def finish_all(self, topic: int | None = None) -> None:
-        """Finish publications that were begun, of one topic or of all."""
+    async def _finish_all(self, topic: int | None = None) -> LogError | None:
+        """Finish publications that were begun, of one topic or of all.
+
+        One that cannot be finished does not keep the others: returns the first trouble.
+        """
+        trouble: LogError | None = None
         for key in decode_keys(await self._cells.look(self._notes, UNFINISHED_KEY)):
-            intent = await self._intent(key)
-            if intent is None or intent.is_done or topic not in (None, intent.topic):
-                continue
-            await self._alone(key, partial(self._resume, key), _FINISH_SECONDS)
+            try:
+                intent = await self._intent(key)
+                if intent is None or intent.is_done or topic not in (None, intent.topic):
+                    continue
+                await self._alone(key, partial(self._resume, key), _FINISH_SECONDS)
+            except LogError as error:
+                trouble = trouble or error
+        return trouble
 
     async def _resume(self, key: bytes) -> Published:
         intent = await self._intent(key)
@@ -282,7 +322,9 @@ class LocalPublishing:
             if is_free:
                 await self._upkeep.retain(topic, self._left(deadline), boundary=version)
                 return
-            await self.finish_all(topic.topic)
+            trouble = await self._finish_all(topic.topic)
+            if trouble is not None:
+                raise trouble
 
     # -- parts --------------------------------------------------------------------------------
 
@@ -305,6 +347,15 @@ class LocalPublishing:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _not_done(intent: Intent, error: LogError) -> LogError:
+    """What a definite error is once a publication was begun, for its caller or the next one's."""
+    text = (
+        f"batch {intent.batch} of this writer is begun and not done yet: {error}; it is finished "
+        "as soon as that can be: publish again to see"
+    )
+    return LeaderLost(text) if isinstance(error, PASSING) else PartlyAppended(text)
 
 
 def _check_versions(versions: Sequence[int], boundary: int) -> None:
