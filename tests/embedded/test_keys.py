@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -266,3 +267,29 @@ def test_explanations_know_boundaries_and_trims() -> None:
         assert "above the GC boundary 5" in told[2]
         log.trim(2)
         assert "trimmed" in log.explain(b"k")[0]
+
+
+def test_a_damaged_key_index_keeps_nobody_from_the_disk() -> None:
+    """Its stream gets no snapshot, and so grows; all else goes on."""
+    disk = SimDisk()
+    options = replace(INLINE, snapshot_bytes=1)
+    with open_sim(disk, options=options) as log:
+        other = log.create_topic("other")
+        log.put(b"k", b"1")
+        log.append(b"kept")
+        flush(log)
+        [path] = segment_files(disk)
+        with log.engine.node.opened.lease(path) as reader:
+            page = reader.footer.pages.offset[0]
+        disk.flip_bit(path, page + 40, 0)
+        failures = log.log_stats().compaction_failures
+        for number in range(200):
+            log.put(b"k", b"%d" % number * 300)
+            other.append(b"%d" % number)
+        flush(log)
+        assert log.log_stats().wal_backlog_files == 0
+        assert log.log_stats().compaction_failures > failures
+        assert "key page 0" in log.log_stats().last_compaction_failure
+        assert value_of(log, b"k") == b"199" * 300
+        assert len(values(other)) == 200
+        assert b"kept" in values(log)

@@ -119,12 +119,20 @@ class Maintenance:
             while self.node.can_flush():
                 for store in list(self.node.streams.values()):
                     if self._snapshot_is_due(store):
-                        self.snapshot(store)
+                        self._try_snapshot(store)
                 self.flushes += self.node.flush_oldest()
                 for store in list(self.node.streams.values()):
                     self.compact_if_due(store)
             with suppress(DiskFull):  # A spare only saves time.
                 self.node.wal.prepare_spare()
+
+    def _try_snapshot(self, store: StreamStore) -> None:
+        """One damaged segment makes its stream grow; it must not stop the flush of all others."""
+        try:
+            self.snapshot(store)
+        except CorruptData as error:
+            self.counters.failures += 1
+            self.counters.last_failure = str(error)
 
     def snapshot(self, store: StreamStore) -> None:
         """Snapshot a stream and run phase 1 after it; all of its topic if they share keys."""
