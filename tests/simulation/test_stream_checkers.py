@@ -233,6 +233,25 @@ def test_a_context_that_is_not_what_its_version_made_of_the_stream_is_found() ->
         contexts.on_context(A, STREAM, CommitContext(4, 3, 1, 1, 2))
 
 
+def test_a_node_that_takes_a_stream_to_end_before_it_does_is_found() -> None:
+    contexts = CommitContexts()
+    contexts.on_hosted(A, Version(0), {STREAM: Llsn(1)})
+    contexts.on_cut(cut(1, 1, 2))
+    contexts.on_cut(cut(4, 3, 1))
+    contexts.on_hosted(A, Version(0), {STREAM: Llsn(1)})
+    contexts.on_hosted(A, Version(3), {STREAM: Llsn(3)})
+    contexts.on_hosted(A, Version(3), {STREAM: Llsn(4)})
+    with pytest.raises(Violation, match="hosted_ends"):
+        contexts.on_hosted(A, Version(4), {STREAM: Llsn(3)})
+
+
+def test_a_node_that_takes_a_stream_to_end_where_no_cut_has_ended_it_is_found() -> None:
+    contexts = CommitContexts()
+    contexts.on_cut(cut(1, 1, 2))
+    with pytest.raises(Violation, match="hosted_ends"):
+        contexts.on_hosted(A, Version(1), {STREAM: Llsn(4)})
+
+
 def test_a_crash_that_took_ordered_entries_away_is_found() -> None:
     contexts = CommitContexts()
     contexts.on_cut(cut(1, 1, 2))

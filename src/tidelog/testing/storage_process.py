@@ -172,6 +172,7 @@ class StorageProcess(Process):
         match message:
             case Collect():
                 self.hosting.collect(message)
+                self._check_ends()
             case CommitResult():
                 self._on_commits(message)
             case _:
@@ -183,11 +184,15 @@ class StorageProcess(Process):
     def _on_commits(self, result: CommitResult) -> None:
         before = self.hosting.unheard.get(Unheard.NO_NEWS, 0)
         self.hosting.commits(result)
+        self._check_ends()  # Readers may look before the replicas are settled.
         if self.hosting.unheard.get(Unheard.NO_NEWS, 0) > before:
             self._cluster.sometimes.count(Rare.COMMIT_REPEATED)
         for stream, replica in list(self.replicas.items()):
             if replica.has_output:
                 self._settle(stream, replica)
+
+    def _check_ends(self) -> None:
+        self._cluster.contexts.on_hosted(self.node, self.hosting.newest, self.hosting.ends)
 
     def _written(self, stream: StreamId, sequence: int) -> None:
         replica = self.replicas.get(stream)

@@ -13,7 +13,8 @@ Invariants:
       ``version``, or a later one (``ahead``)
   G3  a result is taken only if the node knows its placements, its ``previous``, and all that it
       takes single replicas to know
-  G4  ``ends`` of placed streams are true as of ``newest``, which is at or above ``version``
+  G4  ``ends`` of placed streams are true as of ``newest``, which is at or above ``version``, or as
+      of a later cut: no result tells anew of what a replica was said to be ``ahead`` by
 """
 
 from __future__ import annotations
@@ -117,6 +118,11 @@ class Hosting:
         return self._version
 
     @property
+    def newest(self) -> Version:
+        """``ends`` are as of this version, or of later cuts (G4)."""
+        return self._newest
+
+    @property
     def placements(self) -> int:
         """The last change of what the node hosts that it knows; 0 for none."""
         return self._placements
@@ -188,7 +194,11 @@ class Hosting:
             return
         hosted = message.hosted or ()
         self._placements, self._newest = message.placements, message.version
-        self._ends = {one.stream: one.llsn_end for one in hosted}
+        self._ends = {
+            # A replica may have learnt more from its leader than the sender knows.
+            one.stream: max(one.llsn_end, self._ends.get(one.stream, one.llsn_end))
+            for one in hosted
+        }
         for stream in [stream for stream in self._listening if stream not in self._ends]:
             self._deafen(stream)
         if not self._listening:
@@ -206,11 +216,14 @@ class Hosting:
             listener = None
         if replica is None or not can_listen(replica):
             self._deafen(stream)
-        elif listener is None:
+            return
+        if listener is None:
             self._begin(stream, replica)
         elif replica.context.version > self._told(stream):
             # It learnt more from its leader.
             self._ahead[stream] = Version(replica.context.version)
+        # No result will tell of what it is ahead by, which need not be durable here yet (G4).
+        self._raise_end(stream, replica.context.llsn_end)
 
     def _begin(self, stream: StreamId, replica: Listener) -> None:
         told = Version(replica.context.version)
@@ -300,11 +313,14 @@ class Hosting:
             return
         self._newest = result.version
         for one in result.behind:
-            if one.stream in self._ends:
-                self._ends[one.stream] = one.llsn_end
+            self._raise_end(one.stream, one.llsn_end)
         for stream, commits in by_stream.items():
-            if stream in self._ends:
-                self._ends[stream] = commits[-1].commit.llsn_end
+            self._raise_end(stream, commits[-1].commit.llsn_end)
+
+    def _raise_end(self, stream: StreamId, end: Llsn) -> None:
+        """A placed stream is known to be ordered up to here, and may be known to be further."""
+        if stream in self._ends:
+            self._ends[stream] = max(self._ends[stream], end)
 
     def _fall_behind(self, behind: Behind) -> None:
         replica = self._listening.get(behind.stream)
@@ -364,6 +380,10 @@ class Hosting:
         for stream, replica in self._listening.items():
             check(stream in self._ends, f"G1: stream {stream} is not placed, but listens")
             check(replica is self._find(stream), f"G1: a former replica of {stream} listens")
+            end, context = self._ends[stream], replica.context
+            # What it applied since it was looked at was not counted on yet.
+            is_new = context.version > self._told(stream)
+            check(is_new or context.llsn_end <= end, f"G4: stream {stream} ends beyond {end}")
         for stream, told in self._ahead.items():
             check(stream in self._listening, f"G2: stream {stream} is ahead, but does not listen")
             check(told > self._version, f"G2: stream {stream} is ahead at {told}, but is not")

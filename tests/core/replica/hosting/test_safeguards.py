@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.core.replica.hosting import test_cuts, test_placements
+from tests.core.replica.hosting import test_cuts, test_ends, test_placements
 from tidelog.core.replica import hosting
 from tidelog.core.replica.hosting import Hosting
 from tidelog.invariants import InvariantViolation
@@ -50,6 +50,12 @@ from tidelog.invariants import InvariantViolation
             "_note_ends",
             lambda *_: None,
             test_cuts.test_a_replica_that_was_filled_up_to_the_newest_cut_costs_no_round_trip,
+        ),
+        (
+            Hosting,
+            "_raise_end",
+            lambda *_: None,
+            test_ends.test_what_a_replica_learnt_from_its_leader_moves_its_end,
         ),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
