@@ -20,6 +20,10 @@ def instead(function: Callable[..., bool]) -> Callable[[Any], Callable[..., bool
     return lambda _: function
 
 
+def leads_by_any_row(replica: ReplicaFacts, order: StreamOrder) -> bool:
+    return (replica.stream, replica.term, replica.role) == (order.stream, order.term, "leader")
+
+
 def leads_in_any_term(replica: ReplicaFacts, order: StreamOrder) -> bool:
     return replica.stream == order.stream and replica.role == "leader"
 
@@ -36,6 +40,14 @@ MUTANTS: Final[dict[str, tuple[Change, Callable[[], None]]]] = {
     "the word of a leader that is none any more": (
         replaced(sealing, "_leads", instead(leads_in_any_term)),
         lambda: guards.test_no_stream_is_sealed_whose_leader(guards.tells_of_an_older_term),
+    ),
+    "that a leader may speak of an older seal": (
+        replaced(sealing, "_leads", instead(leads_by_any_row)),
+        guards.test_no_stream_is_sealed_by_the_word_of_an_older_seal,
+    ),
+    "that a leader may not have heard of the seal that is taken back": (
+        replaced(sealing, "_leads", instead(leads_by_any_row)),
+        guards.test_who_unseals_is_not_told_so_by_the_word_of_an_older_row,
     ),
     "a leader that has not heard that the stream is unsealed": (
         replaced(sealing, "_takes_appends", instead(lambda _: True)),

@@ -34,6 +34,8 @@ class ReplicaFacts(msgspec.Struct, frozen=True):
     """The last cut that it applied."""
     is_sealed: bool = False
     """Whether it was told to take no appends if it leads."""
+    revision: int = 0
+    """Of the stream's row that its node knows, which says so; 0: it knows none."""
 
 
 class MemberFacts(msgspec.Struct, frozen=True):

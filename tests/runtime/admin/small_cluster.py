@@ -207,6 +207,8 @@ class StoresInMemory:
         """The term that it tells of, if it is not the one of the row."""
         self.told_seal: bool | None = None
         """What it says of seals, if it is not what the row says."""
+        self.told_revision: int | None = None
+        """The revision of the row that it knows, if it is not that of the row."""
         self.is_disk_full = False
         self.sync_seconds = 0.0
         self.wal_backlog_files = 0
@@ -223,6 +225,7 @@ class StoresInMemory:
                 end_llsn=self.ends.get(order.stream, 1),
                 ordered_end_llsn=self.ordered_ends.get(order.stream, 1),
                 is_sealed=self._is_sealed(order),
+                revision=order.revision if self.told_revision is None else self.told_revision,
             )
             for order in orders
             if self._node in order.ensemble or order.stream in self.ends

@@ -160,6 +160,43 @@ def test_who_unseals_is_told_when_the_leader_takes_appends() -> None:
     with_cluster(work)
 
 
+def test_no_stream_is_sealed_by_the_word_of_an_older_seal() -> None:
+    """S3: its leader has not heard yet that the stream was open in between, and takes appends when
+    it does."""
+
+    async def work(cluster: SmallCluster) -> None:
+        store = cluster.stores[LEADER]
+        await seal(cluster)
+        store.told_seal, store.told_revision = True, cluster.metadata.order(1).revision
+        with pytest.raises(DeadlineExceeded, match="is unsealed, but no leader"):
+            await unseal(cluster, seconds=SHORT)
+        with pytest.raises(DeadlineExceeded, match="being sealed"):
+            await seal(cluster, seconds=SHORT)
+        assert status(cluster) is StreamStatus.SEALING
+        store.told_seal = store.told_revision = None
+        await seal(cluster)
+        assert status(cluster) is StreamStatus.SEALED
+
+    with_cluster(work)
+
+
+def test_who_unseals_is_not_told_so_by_the_word_of_an_older_row() -> None:
+    """S2, S3: its leader has not heard yet that the stream was sealed in between."""
+
+    async def work(cluster: SmallCluster) -> None:
+        store = cluster.stores[LEADER]
+        store.told_seal, store.told_revision = False, cluster.metadata.order(1).revision
+        with pytest.raises(DeadlineExceeded, match="being sealed"):
+            await seal(cluster, seconds=SHORT)
+        with pytest.raises(DeadlineExceeded, match="is unsealed, but no leader"):
+            await unseal(cluster, seconds=SHORT)
+        assert status(cluster) is StreamStatus.RUNNING
+        store.told_seal = store.told_revision = None
+        await unseal(cluster)
+
+    with_cluster(work)
+
+
 def test_a_stream_that_is_not_there_is_named() -> None:
     async def work(cluster: SmallCluster) -> None:
         with pytest.raises(UnknownStream, match="no log stream 7"):

@@ -68,6 +68,7 @@ class Storage:
                 is_behind=False,
                 is_filling=False,
                 is_sealed=True,
+                revision=7,
             ),
         )
 

@@ -220,7 +220,7 @@ class Member:
             on_failure=self.failures.append,
         )
         self._cluster.introduce()
-        if self._cluster.is_seen:
+        if self._cluster.is_seen and self.number not in self._cluster.blind:
             self.views.view = self._cluster.view()
         await self._node.start()
         self._cluster.collect()
@@ -256,6 +256,8 @@ class Cluster:
         self.is_cutting = True
         self.is_seen = False
         """Whether storage nodes have a view."""
+        self.blind: set[NodeId] = set()
+        """Nodes that no view reaches."""
         self._post: Post | None = None
         self._answers: list[ToOperator] = []
         self.pongs: list[int] = []
@@ -320,7 +322,8 @@ class Cluster:
 
     def tell_view(self) -> None:
         for member in self.members:
-            member.views.tell(self.view())
+            if member.number not in self.blind:
+                member.views.tell(self.view())
 
     def collect(self) -> None:
         for member in self.members:
@@ -370,6 +373,7 @@ class Cluster:
         self._term += 1
         term = Term(self._term)
         self._write(stream, term, NO_NODE)
+        self.tell_view()
         heads: dict[int, FenceResponse] = {}
         for node in (leader, *followers):
             fence = FenceRequest(DIRECTOR, NodeId(node), stream, term, order.leader == NO_NODE)
@@ -389,10 +393,16 @@ class Cluster:
     def _write(self, stream: StreamId, term: Term, leader: NodeId) -> None:
         order = self.machine.order.stream(stream)
         self.apply(
-            UpdateStream(
-                stream, order.revision, term, order.ensemble, leader, StreamStatus.RUNNING, b""
-            )
+            UpdateStream(stream, order.revision, term, order.ensemble, leader, order.status, b"")
         )
+
+    def mark(self, status: StreamStatus, stream: StreamId = STREAM) -> None:
+        """Seal a stream, or unseal it, and tell."""
+        one = self.machine.order.stream(stream)
+        self.apply(
+            UpdateStream(stream, one.revision, one.term, one.ensemble, one.leader, status, b"")
+        )
+        self.tell_view()
 
     async def status(self, node: int, stream: StreamId = STREAM) -> StatusResponse:
         term = self.machine.order.stream(stream).term

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 from unittest.mock import patch
 
 import pytest
 
 from tests.runtime.storage_node.scripted import (
+    DIRECTOR,
     OTHER,
     STREAM,
     TOPIC,
@@ -20,8 +22,8 @@ from tests.runtime.storage_node.scripted import (
     running,
     scene,
 )
-from tidelog.core.order.commands import StreamStatus, UpdateStream
-from tidelog.core.replica.messages import Role
+from tidelog.core.order.commands import StreamStatus
+from tidelog.core.replica.messages import ChangeKind, PrepareRequest, PrepareResponse, Role
 from tidelog.errors import (
     Busy,
     DiskFull,
@@ -35,6 +37,7 @@ from tidelog.errors import (
 from tidelog.interface.records import Ack
 from tidelog.runtime.storage_node import StorageNode
 from tidelog.runtime.storage_node import node as node_module
+from tidelog.types import NO_NODE, NodeId, Term
 
 DAY_SECONDS: Final = 86_400.0
 
@@ -207,6 +210,10 @@ async def test_appends_beyond_the_bound_are_refused_for_a_while() -> None:
             await node.append(STREAM, batch(b"a"))
 
 
+def knows_the_row(cluster: Cluster, node: StorageNode) -> bool:
+    return node.status()[0].revision == cluster.machine.order.stream(STREAM).revision
+
+
 @scene
 async def test_a_sealed_stream_takes_no_appends() -> None:
     """What was taken before is answered all the same: it is no new append."""
@@ -215,25 +222,64 @@ async def test_a_sealed_stream_takes_no_appends() -> None:
         node = cluster.member(1).node
         first = await node.append(STREAM, batch(b"a"), producer=7, sequence=1)
         for status in (StreamStatus.SEALING, StreamStatus.SEALED):
-            order = cluster.machine.order.stream(STREAM)
-            cluster.apply(
-                UpdateStream(
-                    STREAM,
-                    order.revision,
-                    order.term,
-                    order.ensemble,
-                    order.leader,
-                    status,
-                    b"",
-                )
-            )
-            cluster.tell_view()
-            await cluster.until(lambda: node.status()[0].is_sealed)
+            cluster.mark(status)
+            await cluster.until(lambda: knows_the_row(cluster, node))
+            assert node.status()[0].is_sealed
             for producer, sequence in ((0, 0), (7, 2), (8, 1)):
                 with pytest.raises(Sealed):
                     node.append(STREAM, batch(b"a"), producer=producer, sequence=sequence)
             again = await node.append(STREAM, batch(b"a"), producer=7, sequence=1)
             assert (again.llsn, again.duplicate) == (first.llsn, True)
+
+
+def test_a_sealed_stream_takes_no_appends_from_a_leader_with_a_view_older_than_the_seal() -> None:
+    scene(partial(lead_without_the_newest_view, is_restarted=False))()
+
+
+def test_a_sealed_stream_takes_no_appends_from_a_leader_that_has_no_view_yet() -> None:
+    scene(partial(lead_without_the_newest_view, is_restarted=True))()
+
+
+async def lead_without_the_newest_view(*, is_restarted: bool) -> None:
+    """What it took would be on a quorum, and no cut would ever take it."""
+    async with running() as cluster:
+        await cluster.elect(1, (2, 3))
+        first = await cluster.member(1).node.append(STREAM, batch(b"a"), producer=7, sequence=1)
+        late = cluster.member(2)
+        cluster.blind.add(late.number)
+        if is_restarted:
+            await late.stop()
+            await late.start()
+        cluster.mark(StreamStatus.SEALING)
+        cluster.mark(StreamStatus.SEALED)
+        await cluster.elect(2, (1, 3))
+        node = late.node
+        for producer, sequence in ((0, 0), (7, 2), (8, 1)):
+            with pytest.raises(Busy, match="has not seen its own election"):
+                node.append(STREAM, batch(b"b"), producer=producer, sequence=sequence)
+        again = await node.append(STREAM, batch(b"a"), producer=7, sequence=1, ack=Ack.STORED)
+        assert (again.llsn, again.duplicate) == (first.llsn, True), "it is no new append"
+        cluster.blind.clear()
+        cluster.tell_view()
+        await cluster.until(lambda: node.status()[0].is_sealed)
+        with pytest.raises(Sealed):
+            node.append(STREAM, batch(b"b"))
+        assert node.status()[0].end == 2
+
+
+@scene
+async def test_a_leader_takes_appends_while_it_goes_on_in_a_later_term() -> None:
+    """A reconfiguration needs no view: nobody else can have spoken for the stream meanwhile."""
+    async with running() as cluster:
+        term = await cluster.elect(1, (2, 3))
+        cluster.blind.add(cluster.member(1).number)
+        later = Term(term + 1)
+        prepare = PrepareRequest(
+            DIRECTOR, NodeId(1), STREAM, later, ChangeKind.CONTRACT, NodeId(3), NO_NODE
+        )
+        await cluster.ask(prepare, PrepareResponse)
+        await cluster.member(1).node.append(STREAM, batch(b"a"), ack=Ack.PROPAGATED)
+        assert cluster.member(1).node.status()[0].term == later
 
 
 @scene

@@ -27,6 +27,7 @@ from tidelog.runtime.storage_node.appends import Appends, StreamAppends
 from tidelog.runtime.storage_node.guarded_reader import GuardedReader
 from tidelog.runtime.storage_node.host import Host
 from tidelog.runtime.storage_node.reading import Reading
+from tidelog.runtime.storage_node.replicas import Replicas
 from tidelog.runtime.storage_node.sessions_in import _Visitor
 from tidelog.runtime.storage_node.sessions_out import LeaderSessions
 from tidelog.runtime.storage_node.syncs import Syncs
@@ -56,6 +57,12 @@ MUTANTS: Final[list[tuple[object, str, object, Callable[[], None]]]] = [
         "is_reached",
         lambda *_: True,
         test_appends.test_each_stage_is_acknowledged_to_who_waits_for_it_alone,
+    ),
+    (
+        Replicas,
+        "knows_of_reign",
+        lambda *_: True,
+        test_appends.test_a_sealed_stream_takes_no_appends_from_a_leader_that_has_no_view_yet,
     ),
     (
         Taking,

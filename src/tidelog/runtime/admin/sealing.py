@@ -7,6 +7,8 @@ Invariants:
   S1  a stream is sealed by the word of its leader alone, given in the term of the row that is
       written: it takes no appends, and all that it has is ordered
   S2  what was unsealed takes appends when whoever asked is told so
+  S3  a leader speaks by the row that was read, or a later one: what it says by an older one may be
+      of a seal that was taken back since
 """
 
 from __future__ import annotations
@@ -103,9 +105,10 @@ class Sealing:
 
 
 def _leads(replica: ReplicaFacts, order: StreamOrder) -> bool:
-    """Whether a replica may speak for the stream of this row (S1)."""
+    """Whether a replica may speak for the stream of this row (S1, S3)."""
     is_of_row = (replica.stream, replica.term) == (order.stream, order.term)
-    return is_of_row and replica.role == Role.LEADER.value
+    knows_it = replica.revision >= order.revision
+    return is_of_row and knows_it and replica.role == Role.LEADER.value
 
 
 def _is_spent(leader: ReplicaFacts) -> bool:

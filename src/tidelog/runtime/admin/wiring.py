@@ -259,6 +259,7 @@ def _replica(replica: ReplicaStatus, store: StreamStore | None) -> ReplicaFacts:
         is_complete=replica.is_complete,
         version=replica.version,
         is_sealed=replica.is_sealed,
+        revision=replica.revision,
     )
 
 

@@ -386,6 +386,7 @@ class StorageNode:
                 stream,
                 replica,
                 is_sealed=self._replicas.is_sealed(stream),
+                revision=self._replicas.known_revision(stream),
             )
             for stream, replica in sorted(self._replicas, key=_number)
         )

@@ -18,7 +18,7 @@ from tidelog.core.replica.options import Ignored, ReplicaOptions
 from tidelog.core.replica.replica import Replica
 from tidelog.runtime.storage_node.guarded_reader import GuardedReader
 from tidelog.runtime.storage_node.ports import Disk
-from tidelog.types import NO_NODE, NodeId, StreamId, TopicId
+from tidelog.types import NO_NODE, NodeId, StreamId, Term, TopicId
 
 
 class Replicas:
@@ -100,6 +100,16 @@ class Replicas:
         """Whether a stream takes no appends any more."""
         order = self._orders.get(stream)
         return order is not None and order.status is not StreamStatus.RUNNING
+
+    def known_revision(self, stream: StreamId) -> int:
+        """The revision of the row that is known of a stream; 0: none is."""
+        order = self._orders.get(stream)
+        return 0 if order is None else order.revision
+
+    def knows_of_reign(self, stream: StreamId, reign: Term) -> bool:
+        """Whether the row that is known here was written in a reign of a leader, or later."""
+        order = self._orders.get(stream)
+        return order is not None and order.term >= reign
 
     def leader_of(self, stream: StreamId) -> NodeId:
         """Who leads, by the later word of the replica here and of the metadata."""

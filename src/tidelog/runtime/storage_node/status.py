@@ -44,11 +44,13 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_filling: bool
     is_sealed: bool
     """Whether it was told to take no appends if it leads."""
+    revision: int
+    """Of the stream's row that is known here, which says so; 0: none is."""
     followers: tuple[FollowerStatus, ...] = ()
 
 
 def status_of(
-    topic: TopicId, stream: StreamId, replica: Replica, *, is_sealed: bool
+    topic: TopicId, stream: StreamId, replica: Replica, *, is_sealed: bool, revision: int
 ) -> ReplicaStatus:
     """Describe a replica as it stands."""
     head, context = replica.head.llsn, replica.durable_context
@@ -69,6 +71,7 @@ def status_of(
         is_behind=replica.is_behind,
         is_filling=replica.is_filling,
         is_sealed=is_sealed,
+        revision=revision,
         followers=tuple(
             FollowerStatus(node, cursor.kind, cursor.confirmed, max(0, head - cursor.confirmed))
             for node, cursor in replica.cursors.items()

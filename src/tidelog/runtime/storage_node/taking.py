@@ -2,6 +2,8 @@
 
 Invariants:
   T1  what was taken before a stream was sealed is no new append when its producer repeats it
+  T2  a leader takes appends only once it knows a row of its own reign: if the stream was sealed
+      before, the row says so, and later that takes this leader's own word (S1 of sealing)
 """
 
 from __future__ import annotations
@@ -95,8 +97,13 @@ class Taking:
     def _refuse_sealed(
         self, replica: Replica, stream: StreamId, producer: ProducerId, sequence: int
     ) -> None:
-        """T1."""
-        if self._replicas.is_sealed(stream) and not 0 < sequence <= replica.last_sequence(producer):
+        """T1, T2."""
+        if 0 < sequence <= replica.last_sequence(producer):
+            return
+        if not self._replicas.knows_of_reign(stream, replica.reign):
+            # The term is written before anybody is asked to lead in it: the view is on its way.
+            raise Busy(f"who leads stream {stream} has not seen its own election yet: try again")
+        if self._replicas.is_sealed(stream):
             raise Sealed(f"stream {stream} is sealed: append to another one")
 
     def _refuse_gap(self, replica: Replica, producer: ProducerId, after: int) -> None:
