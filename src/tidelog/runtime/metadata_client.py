@@ -1,7 +1,8 @@
 """Asking and watching the metadata repository, from any process of the cluster.
 
 A change may be asked of any metadata node, and of several: each of them makes it at most once, and
-the repository itself at most once in all, for it names what it has seen or what it creates.
+the repository itself at most once in all, if it names what it has seen or what it creates; one that
+does neither, such as pausing, may be made again later (docs/metadata.md).
 
 Invariants:
   C1  views only get newer

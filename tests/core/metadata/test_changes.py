@@ -30,7 +30,7 @@ from tidelog.core.order.commands import (
     UpdateStream,
 )
 from tidelog.core.raft.messages import AppendAnswer, TimeoutNow
-from tidelog.errors import BadOption, Busy, CorruptData, DeadlineExceeded
+from tidelog.errors import BadOption, Busy, CorruptData, DeadlineExceeded, TopicExists
 from tidelog.types import FIRST_TERM, Glsn, NodeId, Revision, StreamId, Term, TopicId
 
 
@@ -257,6 +257,35 @@ def test_a_node_that_fell_behind_the_log_gets_a_snapshot_and_the_same_state() ->
     cluster.tick(50)
     assert cluster.nodes[late].machine.snapshot() == cluster.leader.machine.snapshot()
     assert cluster.nodes[late].assigned, "it collects again"
+
+
+def test_a_change_that_came_in_a_snapshot_is_not_told_as_refused_when_it_is_repeated() -> None:
+    """W3: who asked for it lagged, and so never saw that it was applied."""
+    cluster = Cluster(options=RepositoryOptions(snapshot_entries=5, leader_collects=0))
+    cluster.elect()
+    cluster.ask(RegisterNode(NodeId(11)))
+    leader, asker = cluster.leader, cluster.nodes[other_than_leader(cluster)]
+    cluster.arrives = lambda message: getattr(message, "target", None) != asker.node
+    created = CreateTopic(TopicId(7), (NewStream(StreamId(7), (NodeId(11),)),), "mine")
+    number = asker.ask(created)
+    cluster.settle()
+    assert TopicId(7) in leader.machine.order.topics
+    for turn in range(6):
+        cluster.ask(SetPaused(bool(turn % 2)), leader.node)
+    assert leader.raft.status().snapshot_index > asker.raft.last_index
+    cluster.arrives = lambda message: True
+    cluster.tick(5)
+    assert TopicId(7) in asker.machine.order.topics
+    # Whoever leads next is offered what still waits, and refuses it.
+    cluster.crash(leader.node)
+    for _ in range(100):
+        cluster.tick()
+        if (asker.node, number) in cluster.answers:
+            break
+    assert isinstance(cluster.answers[asker.node, number].error, DeadlineExceeded)
+    # What is asked for from now on is told as it is.
+    refused = cluster.ask(replace(created, name="other"), asker.node).error
+    assert isinstance(refused, TopicExists)
 
 
 def test_a_damaged_snapshot_or_entry_is_corrupt_data() -> None:

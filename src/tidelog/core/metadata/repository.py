@@ -277,6 +277,7 @@ class Repository:
         before = self.assigned
         self._machine = MetadataMachine.restore(snapshot.data)
         self._snapshot_index = snapshot.head.index
+        self._waiting.jumped()
         self._delivery.replace_machine(self._machine)
         self._adopt(tuple(sorted({*before, *self.assigned})))
         self._to_storage.extend(self._delivery.decided())

@@ -5,6 +5,8 @@ Invariants:
       as unknown; an outcome that comes later is dropped, in the next life of the node too.  Of a
       change that is twice in the log the first outcome counts: it is that of the change itself
   W2  a read is served only when its index is applied
+  W3  a change that may have been applied in a snapshot, where nobody saw its outcome, is never
+      told as refused: what is refused then may be its own repetition
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class Waiting:
 
     __slots__ = (
         "_answers",
+        "_doubtful_end",
         "_expiries",
         "_lost",
         "_next",
@@ -47,6 +50,7 @@ class Waiting:
         self._patience = patience_ticks
         self._ticks = 0
         self._next = first
+        self._doubtful_end = first
         self._pending: dict[int, Request | None] = {}
         # Changes expire in the order in which they came: all have the same time.
         self._expiries: deque[tuple[int, int]] = deque()
@@ -82,8 +86,14 @@ class Waiting:
         """Return the changes that wait, in the order in which they came."""
         return tuple(request for request in self._pending.values() if request is not None)
 
+    def jumped(self) -> None:
+        """The state came as a snapshot: changes that wait may be in it (W3)."""
+        self._doubtful_end = self._next
+
     def answered(self, number: int, error: LogError | None) -> None:
         """Note the outcome of a change."""
+        if error is not None and error.definite and number < self._doubtful_end:
+            error = DeadlineExceeded(f"it may have been applied before it was refused: {error}")
         self._finish(number, error)
 
     def reads(self, ready: Iterable[ReadReady], lost: Iterable[int], applied: Index) -> None:
