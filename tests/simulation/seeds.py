@@ -23,5 +23,6 @@ PINNED: Final = (
     (Kind.CLUSTER, 25, "a dead follower was never replaced, since its cursor was attached"),
     (Kind.CLUSTER, 304, "a stream was left with one living member of two by a contraction"),
     (Kind.CLUSTER, 902, "the reports after an election came when the cluster was called idle"),
+    (Kind.CLUSTER, 51_019, "a commit of a contraction that was rolled back was held against a cut"),
     (Kind.SESSION, 29, "boundaries were raised so often that no group commit had its turn"),
 )

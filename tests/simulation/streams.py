@@ -58,8 +58,8 @@ class Seen:
         return self.term
 
 
-def leader(term: int, commit: int = 0) -> Seen:
-    return Seen(Role.LEADER, Term(term), Llsn(commit), ENSEMBLE)
+def leader(term: int, commit: int = 0, ensemble: tuple[NodeId, ...] = ENSEMBLE) -> Seen:
+    return Seen(Role.LEADER, Term(term), Llsn(commit), ensemble)
 
 
 def follower(term: int, commit: int = 0) -> Seen:

@@ -203,6 +203,22 @@ def test_entries_that_are_ordered_without_a_quorum_are_found() -> None:
         check_ordered_durable(commit, {A: one, B: one, C: None}, all_three, Quorum.ALL)
 
 
+def test_what_a_leader_committed_may_be_ordered_when_its_ensemble_has_changed_since() -> None:
+    """A contraction that was rolled back, seed 51019: C never got what A and B committed."""
+    group = safety(Quorum.ALL)
+    one = holder(A, leader(1, 1, (A, B)), 1)
+    group.look(STREAM, one, [one, holder(B, follower(1), 1), holder(C, follower(1))])
+    assert group.counted(STREAM, 1) == ((A, B),)
+    assert group.counted(STREAM, 2) == ()
+
+
+def test_what_only_a_cut_committed_has_no_ensemble_of_a_leader() -> None:
+    group = safety()
+    holders = [holder(A, leader(1), 1), holder(B, follower(1), 1)]
+    group.on_cut(cut_up_to(1, term=1), holders, holders)
+    assert group.counted(STREAM, 1) == ()
+
+
 def test_a_glsn_for_two_places_or_two_entries_is_found() -> None:
     values = OneValuePerGlsn()
     runs = (GlsnRun(Llsn(1), 1, 2),)

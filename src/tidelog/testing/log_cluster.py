@@ -207,7 +207,8 @@ class LogCluster(Cluster):
         for commit in cut.commits:
             last = commit.llsn_end - 1
             row = self.agreement.order.stream(commit.stream)
-            ensembles = counted_ensembles(row.ensemble, decode_plan(row.plan).change)
+            now = counted_ensembles(row.ensemble, decode_plan(row.plan).change)
+            ensembles = (*now, *self.safety.counted(commit.stream, last))
             nodes = sorted({node for ensemble in ensembles for node in ensemble})
             holders = [self.storage[node].holder(commit.stream) for node in nodes]
             terms = {one.node: one.durable.term_at(last) for one in holders}

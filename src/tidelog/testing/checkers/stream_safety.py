@@ -27,6 +27,7 @@ DURABLE: Final = "acked_durable"
 ONCE: Final = "exactly_once"
 
 Replicated: TypeAlias = tuple[NodeId, StreamId]
+Ensemble: TypeAlias = tuple[NodeId, ...]
 
 
 class Watched(Protocol):
@@ -41,7 +42,7 @@ class Watched(Protocol):
     @property
     def commit_index(self) -> Llsn: ...
     @property
-    def ensemble(self) -> tuple[NodeId, ...]: ...
+    def ensemble(self) -> Ensemble: ...
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -62,6 +63,7 @@ class StreamSafety:
 
     __slots__ = (
         "_committed",
+        "_counted",
         "_entries",
         "_indexes",
         "_leaders",
@@ -78,6 +80,8 @@ class StreamSafety:
         """The batch of every entry that is committed, by its LLSN."""
         self._terms: dict[StreamId, list[Term]] = {}
         """The term in which a leader, or a cut, committed each of them."""
+        self._counted: dict[StreamId, list[Ensemble]] = {}
+        """The ensemble that the leader counted on; none for what a cut committed before it."""
         self._indexes: dict[Replicated, tuple[int, Llsn]] = {}
         self._sequences: dict[tuple[StreamId, int, int], Batch] = {}
 
@@ -88,6 +92,15 @@ class StreamSafety:
     def committed_batch(self, stream: StreamId, llsn: int) -> Batch:
         """Return the batch that is committed at a place."""
         return self._committed[stream][llsn - 1]
+
+    def counted(self, stream: StreamId, llsn: int) -> tuple[Ensemble, ...]:
+        """Return the ensemble on which a leader counted when it committed a place.
+
+        It may be neither that of today nor one of a change that goes on: that of a contraction
+        that was rolled back.  What it committed stays committed.
+        """
+        known = self._counted.get(stream, [])
+        return (known[llsn - 1],) if llsn <= len(known) and known[llsn - 1] else ()
 
     def on_restart(self, node: NodeId) -> None:
         """Begin a new life of a node: commit indexes are not durable."""
@@ -120,7 +133,7 @@ class StreamSafety:
         for batch in one.durable.batches_between(commit.llsn_begin, min(last, known) + 1):
             self._compare(commit.stream, one, batch, min(last, known))
         if last > known:
-            self._extend(commit.stream, one.node, one.durable, commit.term, last)
+            self._extend(commit.stream, one.node, one.durable, commit.term, last, ())
             for other in others:
                 self._check_later_leader(commit.stream, commit.term, other)
 
@@ -203,14 +216,20 @@ class StreamSafety:
                 f"node {one.node} commits {index} in stream {stream}, no leader got beyond"
                 f" {self.committed(stream)}, and no cut",
             )
-        self._extend(stream, one.node, one.seen, replica.term, index)
+        self._extend(stream, one.node, one.seen, replica.term, index, replica.ensemble)
         holders = {other.node: other for other in others}
         self._check_durable(stream, replica, holders)
         for other in holders.values():
             self._check_later_leader(stream, replica.term, other)
 
     def _extend(
-        self, stream: StreamId, node: NodeId, image: StreamImage, term: Term, index: int
+        self,
+        stream: StreamId,
+        node: NodeId,
+        image: StreamImage,
+        term: Term,
+        index: int,
+        ensemble: Ensemble,
     ) -> None:
         committed = self._committed.setdefault(stream, [])
         for batch in image.batches_between(len(committed) + 1, index + 1):
@@ -218,6 +237,8 @@ class StreamSafety:
             committed += [batch] * (min(batch.llsn_end, index + 1) - len(committed) - 1)
         terms = self._terms.setdefault(stream, [])
         terms += [term] * (len(committed) - len(terms))
+        counted = self._counted.setdefault(stream, [])
+        counted += [ensemble] * (len(committed) - len(counted))
         if len(committed) != index:
             raise Violation(NAME, f"node {node} commits {index}, which it does not have")
 
