@@ -40,7 +40,7 @@ def repeatable() -> Iterator[None]:
     """Within this, logs draw from ``CHANCE`` and the clock stands still."""
     with (
         patch("tidelog.storage.wal.secrets", CHANCE),
-        patch("tidelog.storage.recovery.secrets", CHANCE),
+        patch("tidelog.storage.log_creation.secrets", CHANCE),
         patch("tidelog.interface.appends.time_ns", lambda: NOW_NS),
     ):
         yield

@@ -97,7 +97,7 @@ WITHOUT_SYNC: Final = (
     ),
     Mutant(
         "the directories of a new log are not synced",
-        sync_dir_left_out(recovery, "_create"),
+        sync_dir_left_out(recovery, "create_log"),
         crashes_of("creating a log"),
     ),
     Mutant(

@@ -21,12 +21,13 @@ from tests.storage_replica.twin import Twin
 from tidelog.core.replica.output import Write
 from tidelog.errors import LogError
 from tidelog.invariants import InvariantViolation
-from tidelog.storage import replica_apply, replica_disk, replica_frame, stream_store
+from tidelog.storage import replica_apply, replica_disk, replica_frame
 from tidelog.storage.memtable import StoredBatch
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.replica_apply import Applier
 from tidelog.storage.replica_part import ReplicaPart
 from tidelog.storage.replica_pending import Overlay
+from tidelog.storage.segments import needed_limits
 from tidelog.storage.stream_store import StreamStore
 from tidelog.testing.crash import enumerate_crashes
 
@@ -93,7 +94,7 @@ def left_out(owner: Any, name: str) -> Change:
 def pruned_at_once(arrange: Callable[..., None]) -> Callable[..., None]:
     def mutant(store: StreamStore, segments: Any, tables: Any) -> None:
         arrange(store, segments, tables)
-        store.limits = stream_store._needed(store.limits, store.view.segments)
+        store.limits = needed_limits(store.limits, store.view.segments)
 
     return mutant
 

@@ -142,6 +142,22 @@ class Memtable:
                 shorter.runs.append(begin, glsn, length)
         return shorter
 
+    def ended_at(self, llsn_end: int, wal_file: int) -> Memtable:
+        """This memtable as a frame in ``wal_file`` leaves it that truncates at ``llsn_end``.
+
+        When the WAL is replayed from a later file on, that file must find the end that it goes on
+        from, be it that of entries which it truncates.
+        """
+        table = self
+        if table.batches and table.end_llsn > llsn_end:
+            end = table.stream_end or table.end_llsn
+            table = table.truncated(llsn_end)
+            table.stream_end = end
+        # Memtables without such entries stay the ones that the worker may be flushing.
+        if table.wal_file == wal_file:
+            table.stream_end = 0 if table.batches and table.end_llsn == llsn_end else llsn_end
+        return table
+
     # -- keys --------------------------------------------------------------------
 
     def find_key(self, storage_id: int, key: bytes) -> KeyedWrite | None:

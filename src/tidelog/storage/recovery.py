@@ -13,28 +13,15 @@ Doing it twice changes nothing the second time.
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
-
-from pyroaring import BitMap64
 
 from tidelog.core.replica.commit_context import CommitContext
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.core.replica.recover import Facts, recover
 from tidelog.errors import CorruptData, NotALog
 from tidelog.formats.batch import decode_batch
-from tidelog.formats.manifest import (
-    LOG_ID_BYTES,
-    Manifest,
-    StreamManifest,
-    decode_manifest,
-    encode_manifest,
-)
-from tidelog.formats.wal import (
-    DecodedRecord,
-    Frame,
-    RecordType,
-)
+from tidelog.formats.manifest import Manifest, StreamManifest, decode_manifest
+from tidelog.formats.wal import DecodedRecord, Frame, RecordType
 from tidelog.formats.wal_payloads import (
     decode_boundary,
     decode_cut,
@@ -43,40 +30,24 @@ from tidelog.formats.wal_payloads import (
     decode_truncate,
 )
 from tidelog.limits import MANIFEST_BYTES_MAX
-from tidelog.storage.atomic_file import read_file, remove_temporaries, replace_file
-from tidelog.storage.blob_store import BLOBS_DIRECTORY
+from tidelog.storage.atomic_file import read_file, remove_temporaries
 from tidelog.storage.compaction import segment_facts, settled_index
 from tidelog.storage.compaction_files import recover_groups, remove_symlinks
+from tidelog.storage.completeness import first_missing, missing_in_memory
 from tidelog.storage.fail_stop import FailStopVfs
-from tidelog.storage.log_directory import LOCK_NAME, parent_of, sync_parent, take_lock
+from tidelog.storage.log_creation import create_log
+from tidelog.storage.log_directory import parent_of, take_lock
 from tidelog.storage.memtable import StoredBatch
-from tidelog.storage.node_store import (
-    MANIFEST_NAME,
-    STREAMS_DIRECTORY,
-    WAL_DIRECTORY,
-    NodeStore,
-    context_of,
-)
+from tidelog.storage.node_store import MANIFEST_NAME, WAL_DIRECTORY, NodeStore, context_of
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.replica_apply import Applier
 from tidelog.storage.replica_part import ReplicaPart
 from tidelog.storage.replica_snapshot import install_filled
 from tidelog.storage.segments import Segment, StreamView, segment_name, segment_numbers
-from tidelog.storage.stage_files import STAGES_DIRECTORY
 from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import FileKind, Lock, Vfs
 from tidelog.storage.wal import Wal, wal_numbers, wal_path
-from tidelog.storage.wal_recovery import holds_any_frame, replay_wal
-
-_OWN_NAMES = {
-    LOCK_NAME,
-    MANIFEST_NAME,
-    WAL_DIRECTORY,
-    STREAMS_DIRECTORY,
-    BLOBS_DIRECTORY,
-    STAGES_DIRECTORY,
-    f"{MANIFEST_NAME}.tmp",
-}
+from tidelog.storage.wal_recovery import replay_wal
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +79,9 @@ def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
     try:
         data = read_file(disk, f"{path}/{MANIFEST_NAME}", MANIFEST_BYTES_MAX)
         if data is None:
-            return _create(disk, path, options, lock)
+            return create_log(
+                disk, path, lock, wal_file_bytes=options.wal_file_bytes, log_id=options.log_id
+            )
         manifest = decode_manifest(data)
         if any(stream.replica for stream in manifest.streams) and not options.replicas:
             raise NotALog(
@@ -119,53 +92,6 @@ def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
     except BaseException:
         lock.release()
         raise
-
-
-# -- a new log ------------------------------------------------------------------------------
-
-
-def _create(disk: FailStopVfs, path: str, options: StoreOptions, lock: Lock) -> NodeStore:
-    """The manifest is written last: without it there is no log, only leftovers of a creation."""
-    _check_only_leftovers(disk, path)
-    wal_directory = f"{path}/{WAL_DIRECTORY}"
-    for directory in (wal_directory, f"{path}/{STREAMS_DIRECTORY}"):
-        disk.make_dir(directory)
-    for name in disk.list_dir(wal_directory):
-        disk.unlink(f"{wal_directory}/{name}")
-    manifest = Manifest(
-        log_id=options.log_id or secrets.token_bytes(LOG_ID_BYTES),
-        hash_seed=secrets.randbits(64),
-        wal_file=1,
-        wal_sequence=1,
-    )
-    wal = Wal(disk, wal_directory, log_id=manifest.log_id, file_bytes=options.wal_file_bytes)
-    wal.start(number=1, sequence=1)
-    try:
-        # All names first: whoever finds a manifest, after a kill too, may rely on the rest.
-        disk.sync_dir(path)
-        sync_parent(disk, path)
-        replace_file(disk, path, MANIFEST_NAME, encode_manifest(manifest))
-    except BaseException:
-        wal.close()
-        raise
-    return NodeStore(disk, path, manifest, wal, OpenSegments(disk), lock)
-
-
-def _check_only_leftovers(disk: FailStopVfs, path: str) -> None:
-    """Refuse to make a log where something else lies, be it a log that lost its manifest."""
-    foreign = [name for name in disk.list_dir(path) if name not in _OWN_NAMES]
-    if foreign:
-        raise NotALog(f"{path} holds {foreign[0]!r} and no log: give an empty or a new directory")
-    streams, wal = f"{path}/{STREAMS_DIRECTORY}", f"{path}/{WAL_DIRECTORY}"
-    has_streams = disk.stat(streams) is not None and bool(disk.list_dir(streams))
-    has_frames = disk.stat(wal) is not None and any(
-        holds_any_frame(disk, wal_path(wal, number)) for number in wal_numbers(disk, wal)
-    )
-    if has_streams or has_frames:
-        raise CorruptData(f"{path} holds entries, but its manifest is missing: restore it")
-
-
-# -- an existing log --------------------------------------------------------------------------
 
 
 class _Opening:
@@ -387,9 +313,9 @@ class _Opening:
 
     def _missing(self, store: StreamStore) -> int | None:
         """The first LLSN that should be stored and is in no source."""
-        missing = _first_missing(store)
+        missing = first_missing(store)
         if missing is None and store.stream in self._sparse:
-            missing = _missing_in_memory(store)
+            missing = missing_in_memory(store)
         return missing
 
 
@@ -410,47 +336,3 @@ def _first_llsn(view: StreamView) -> int | None:
     if view.segments:
         return view.segments[0].first_llsn
     return next((table.first_llsn for table in view.memtables if table.batches), None)
-
-
-def _first_missing(store: StreamStore) -> int | None:
-    """The first LLSN that should be stored and is in no source; None if all is there.
-
-    Above the snapshot every entry must be there; up to it, every live one.
-    """
-    view, snapshot = store.view, store.snapshot
-    nothing = BitMap64()
-    position = store.trim_llsn_end
-    for segment in view.segments:
-        missing = snapshot.missing_from(nothing, position, segment.first_llsn)
-        if missing is None:
-            missing = _missing_inside(store, segment)
-        if missing is not None:
-            return missing
-        position = max(position, segment.end_llsn)
-    for table in view.memtables:
-        if table.batches:
-            missing = snapshot.missing_from(nothing, position, table.first_llsn)
-            if missing is not None:
-                return missing
-            position = max(position, table.end_llsn)
-    return snapshot.missing_from(nothing, position, store.end_llsn)
-
-
-def _missing_in_memory(store: StreamStore) -> int | None:
-    """The same within the memtables, which have holes only where sparse batches made them."""
-    present = BitMap64()
-    for table in store.view.memtables:
-        for stored in table.batches:
-            present.update(stored.view().llsns())
-    begin = max(store.trim_llsn_end, present.min() if present else store.end_llsn)
-    return store.snapshot.missing_from(present, begin, store.end_llsn)
-
-
-def _missing_inside(store: StreamStore, segment: Segment) -> int | None:
-    """Counting is enough when the numbers agree; only otherwise the entries are looked at."""
-    begin = max(segment.first_llsn, store.trim_llsn_end)
-    needed = store.snapshot.live_count(begin, max(begin, segment.end_llsn))
-    if segment.entries >= needed and segment.end_llsn == segment.file_end_llsn:
-        return None
-    with store.opened.lease(segment.path) as reader:
-        return store.snapshot.missing_from(reader.llsns(), begin, segment.end_llsn)

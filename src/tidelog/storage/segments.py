@@ -185,3 +185,17 @@ class Pins:
     def waiting(self) -> int:
         """Retired files that a reader still holds back."""
         return len(self._retired)
+
+
+def needed_limits(
+    limits: Sequence[TruncationLimit], segments: Sequence[Segment]
+) -> tuple[TruncationLimit, ...]:
+    """The limits that cut off something of a segment."""
+    return tuple(
+        limit
+        for limit in limits
+        if any(
+            segment.number <= limit.segment_number and segment.file_end_llsn > limit.llsn_end
+            for segment in segments
+        )
+    )

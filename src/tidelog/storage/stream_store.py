@@ -25,17 +25,17 @@ from tidelog.core.replica.commit_context import NONE, CommitContext, follow
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.errors import CorruptData
 from tidelog.formats.batch_slice import BatchSlice
-from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.manifest import StreamManifest, StreamState, TruncationLimit
 from tidelog.formats.snapshot import Snapshot
 from tidelog.invariants import check
+from tidelog.storage import view_reads
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.liveness import Liveness, MemorySource, compute_liveness
-from tidelog.storage.memtable import KeyedWrite, Memtable, StoredBatch, greater
+from tidelog.storage.memtable import KeyedWrite, Memtable, StoredBatch
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.replica_part import ReplicaPart
 from tidelog.storage.segment_writer import SegmentPlace, flush_memtable
-from tidelog.storage.segments import Pins, Segment, StreamView
+from tidelog.storage.segments import Pins, Segment, StreamView, needed_limits
 from tidelog.storage.snapshot_store import SnapshotState, SnapshotStore
 
 
@@ -140,7 +140,7 @@ class StreamStore:
         """Let the memtables, and the stream, end at ``llsn_end`` from ``wal_file`` on."""
         self.active(wal_file)
         with self.lock:
-            tables = [_truncated(table, llsn_end, wal_file) for table in self.view.memtables]
+            tables = [table.ended_at(llsn_end, wal_file) for table in self.view.memtables]
             self._arrange(self.view.segments, tables)
             self.end_llsn = llsn_end
 
@@ -168,31 +168,12 @@ class StreamStore:
 
     def read_view(self, view: StreamView, begin: int, end: int) -> Iterator[BatchSlice]:
         """The same of a view that the caller holds pinned."""
-        for segment in view.segments_from_llsn(begin):
-            first, last = max(begin, segment.first_llsn), min(end, segment.end_llsn)
-            if first >= last:
-                break
-            with self.opened.lease(segment.path) as reader:
-                runs = reader.footer.runs
-                for batch in reader.read_blocks(first, last):
-                    yield BatchSlice(batch, batch.position(first), batch.position(last), runs)
-        for table in view.memtables:
-            for stored in table.batches_between(begin, end):
-                batch = stored.view()
-                yield BatchSlice(batch, batch.position(begin), batch.position(end), table.runs)
+        return view_reads.read_batches(view, self.opened, begin, end)
 
     def runs_by_glsn(self, glsn_begin: int, glsn_end: int) -> Iterator[tuple[int, int, int]]:
         """(LLSN, GLSN, length) of the ordered ranges in ``[glsn_begin, glsn_end)``, ascending."""
         with self.pins.pinned():
-            view = self.view
-            for segment in view.segments_from_glsn(glsn_begin):
-                if segment.first_glsn >= glsn_end:
-                    break
-                with self.opened.lease(segment.path) as reader:
-                    runs = reader.footer.runs.slices_by_glsn(glsn_begin, glsn_end)
-                yield from GlsnRuns(runs).slices(segment.first_llsn, segment.end_llsn)
-            for table in view.memtables:
-                yield from table.runs.slices_by_glsn(glsn_begin, glsn_end)
+            yield from view_reads.runs_by_glsn(self.view, self.opened, glsn_begin, glsn_end)
 
     def llsn_at_or_after(self, glsn: int) -> int:
         """The first LLSN whose GLSN is ``glsn`` or higher; the ordered end if there is none."""
@@ -204,31 +185,12 @@ class StreamStore:
     def glsn_of(self, llsn: int) -> int:
         """The GLSN of an ordered entry; 0 if it has none."""
         with self.pins.pinned():
-            view = self.view
-            for table in view.memtables:
-                found = table.runs.glsn_of(llsn)
-                if found:
-                    return found
-            for segment in view.segments_from_llsn(llsn)[:1]:
-                if segment.first_llsn <= llsn:
-                    with self.opened.lease(segment.path) as reader:
-                        return reader.footer.runs.glsn_of(llsn)
-        return 0
+            return view_reads.glsn_of(self.view, self.opened, llsn)
 
     def glsn_from(self, llsn: int) -> int:
         """The GLSN of the first entry at or behind ``llsn`` that has one; 0 if none has."""
         with self.pins.pinned():
-            view = self.view
-            for segment in view.segments_from_llsn(llsn):
-                with self.opened.lease(segment.path) as reader:
-                    found = reader.footer.runs.slices(llsn, segment.end_llsn)
-                if found:
-                    return found[0][1]
-            for table in view.memtables:
-                found = table.runs.slices(llsn, 1 << 63)
-                if found:
-                    return found[0][1]
-        return 0
+            return view_reads.glsn_from(self.view, self.opened, llsn)
 
     def find_key(self, storage_id: int, key: bytes, hashed: tuple[int, int]) -> KeyedWrite | None:
         """The greatest write of a key that was neither trimmed nor killed by a storage delete."""
@@ -244,33 +206,7 @@ class StreamStore:
     ) -> tuple[KeyedWrite | None, KeyedWrite | None]:
         """The greatest write of a key, and the greatest delete of its storage."""
         with self.pins.pinned():
-            view = self.view
-            best: KeyedWrite | None = None
-            for table in view.memtables:
-                best = greater(best, table.find_key(storage_id, key))
-            for segment in reversed(view.segments):
-                if segment.keyed and not (best and best.version > segment.max_version):
-                    best = self._find_in_segment(segment, hashed, best)
-            return best, self._storage_delete(view, storage_id)
-
-    def _find_in_segment(
-        self, segment: Segment, hashed: tuple[int, int], best: KeyedWrite | None
-    ) -> KeyedWrite | None:
-        with self.opened.lease(segment.path) as reader:
-            for hit in reader.find_key(*hashed):
-                if segment.first_llsn <= hit.llsn < segment.end_llsn:
-                    best = greater(best, KeyedWrite(hit.version, hit.llsn, hit.kind))
-        return best
-
-    def _storage_delete(self, view: StreamView, storage_id: int) -> KeyedWrite | None:
-        best: KeyedWrite | None = None
-        for table in view.memtables:
-            best = greater(best, table.storage_delete(storage_id))
-        for segment in view.segments:
-            for special in segment.specials:
-                if special.storage_id == storage_id and special.is_storage_delete:
-                    best = greater(best, KeyedWrite(special.version, special.llsn, special.kind))
-        return best
+            return view_reads.find_writes(self.view, self.opened, storage_id, key, hashed)
 
     # -- files (worker thread) -----------------------------------------------------------
 
@@ -337,12 +273,12 @@ class StreamStore:
 
     def _forget_limits(self) -> None:
         """Forget truncations that concern no file, once the files that they did are gone."""
-        needed = _needed(self.limits, self.view.segments)
+        needed = needed_limits(self.limits, self.view.segments)
         if needed != self.limits:
             self.vfs.sync_dir(self.place.directory)
             with self.lock:
                 if not self.pins.waiting:
-                    self.limits = _needed(self.limits, self.view.segments)
+                    self.limits = needed_limits(self.limits, self.view.segments)
 
     # -- snapshots (worker thread) ---------------------------------------------------------
 
@@ -467,33 +403,3 @@ class StreamStore:
         with self.lock:
             if self.replica is not None:
                 self.replica.forget_bases(wal_file)
-
-
-def _needed(
-    limits: Sequence[TruncationLimit], segments: Sequence[Segment]
-) -> tuple[TruncationLimit, ...]:
-    """The limits that cut off something of a segment."""
-    return tuple(
-        limit
-        for limit in limits
-        if any(
-            segment.number <= limit.segment_number and segment.file_end_llsn > limit.llsn_end
-            for segment in segments
-        )
-    )
-
-
-def _truncated(table: Memtable, llsn_end: int, wal_file: int) -> Memtable:
-    """The memtable without the entries from ``llsn_end`` on, by a frame in ``wal_file``.
-
-    When the WAL is replayed from a later file on, that file must find the end that it goes on
-    from, be it that of entries which it truncates.
-    """
-    if table.batches and table.end_llsn > llsn_end:
-        end = table.stream_end or table.end_llsn
-        table = table.truncated(llsn_end)
-        table.stream_end = end
-    # Memtables without such entries stay the ones that the worker may be flushing.
-    if table.wal_file == wal_file:
-        table.stream_end = 0 if table.batches and table.end_llsn == llsn_end else llsn_end
-    return table
