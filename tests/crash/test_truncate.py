@@ -15,8 +15,9 @@ from tests.crash.scribe import OPTIONS, PATH, Scribe, open_log
 from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.formats.batch import encode_values, seal_batch
 from tidelog.formats.wal_payloads import Truncate
+from tidelog.storage.frame_write import BatchWrite, FrameWrite
 from tidelog.storage.memtable import StoredBatch
-from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
+from tidelog.storage.node_store import NodeStore
 from tidelog.storage.recovery import StoreOptions, open_node_store
 from tidelog.storage.stream_store import StreamStore
 from tidelog.storage.vfs import Vfs

@@ -22,7 +22,8 @@ from tidelog.formats.snapshot import Snapshot
 from tidelog.storage import compaction_files
 from tidelog.storage.compaction_files import COMPACTING_SUFFIX, compacting_name
 from tidelog.storage.fail_stop import FailStopVfs
-from tidelog.storage.node_store import FrameWrite, NodeStore
+from tidelog.storage.frame_write import FrameWrite, records_of
+from tidelog.storage.node_store import NodeStore
 from tidelog.storage.segments import segment_name
 from tidelog.storage.snapshot_store import SnapshotState, SnapshotStore
 from tidelog.storage.stream_store import StreamStore
@@ -98,8 +99,9 @@ def cut_in_the_next_frame(right: Right) -> Right:
     def wrong(self: NodeStore, frame: FrameWrite) -> None:
         for node, before in waiting:
             if node is self:
-                self.wal.append(self._records(before))
-        self.wal.append(self._records(FrameWrite(batches=frame.batches)))
+                self.wal.append(records_of(before, {}))
+        ends = {write.stream: self.streams[write.stream].end_llsn for write in frame.batches}
+        self.wal.append(records_of(FrameWrite(batches=frame.batches), ends))
         self.apply(frame)
         waiting[:] = [(self, FrameWrite(cut=frame.cut))]
 

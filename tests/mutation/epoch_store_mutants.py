@@ -19,8 +19,10 @@ from tidelog.datastore.unrecorded import Unrecorded
 from tidelog.embedded import maintenance
 from tidelog.storage import shared_keys, stream_store
 from tidelog.storage.blob_store import BlobStore, BlobWriter
+from tidelog.storage.frame_write import FrameWrite
 from tidelog.storage.liveness import Liveness, StreamSources
-from tidelog.storage.node_store import FrameWrite, NodeStore
+from tidelog.storage.memtable import Memtable
+from tidelog.storage.node_store import NodeStore
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.wal import Wal
 from tidelog.testing.crash import enumerate_crashes
@@ -221,7 +223,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a WAL file does not know where the one before it had ended",
-        replaced(stream_store, "_truncated", without_file_ends),
+        replaced(Memtable, "ended_at", without_file_ends),
         story(test_epoch_store.test_wal_files_that_hold_what_was_cut_back_can_go_one_by_one),
     ),
     Mutant(

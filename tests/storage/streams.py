@@ -19,8 +19,9 @@ from tidelog.formats.wal_payloads import Trim, Truncate
 from tidelog.interface.figures import CompactionResult
 from tidelog.limits import KIB, SEGMENT_BYTES_MAX
 from tidelog.storage.compaction import compact_major, compact_minor
+from tidelog.storage.frame_write import BatchWrite, FrameWrite
 from tidelog.storage.memtable import StoredBatch
-from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
+from tidelog.storage.node_store import NodeStore
 from tidelog.storage.recovery import StoreOptions, open_node_store
 from tidelog.storage.segments import Segment
 from tidelog.storage.snapshot_store import SnapshotState

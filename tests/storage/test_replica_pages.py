@@ -11,7 +11,7 @@ from tidelog.formats.entry import Entry
 from tidelog.formats.wal import decode_file_header, scan_file
 from tidelog.storage import replica_pages
 from tidelog.storage.file_checks import check_segments, check_wal
-from tidelog.storage.node_store import FrameWrite
+from tidelog.storage.frame_write import FrameWrite
 from tidelog.storage.replica_facts import audited_replicas
 from tidelog.storage.replica_pages import StoredPage, read_replica
 

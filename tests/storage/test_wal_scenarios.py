@@ -12,7 +12,7 @@ from tidelog.errors import CorruptData, ProducerConflict, StorageFailed
 from tidelog.formats.wal import Record, RecordType
 from tidelog.invariants import InvariantViolation
 from tidelog.limits import KIB, WAL_BACKLOG_FILES_MAX
-from tidelog.storage.node_store import FrameWrite
+from tidelog.storage.frame_write import FrameWrite
 from tidelog.storage.wal import wal_numbers, wal_path
 from tidelog.testing.disk import Choice, Op
 

@@ -27,7 +27,8 @@ from tidelog.formats.channel_batch import stream_of
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.wal_payloads import Truncate
 from tidelog.limits import GROUP_BYTES_MAX
-from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
+from tidelog.storage.frame_write import BatchWrite, FrameWrite
+from tidelog.storage.node_store import NodeStore
 from tidelog.types import Glsn, Llsn, StreamId, TopicId, Version
 
 

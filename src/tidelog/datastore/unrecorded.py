@@ -21,7 +21,8 @@ from tidelog.errors import Busy, StaleWrite, UnknownStream, WrongState
 from tidelog.formats.channel_batch import stream_of
 from tidelog.limits import DATASTORE_QUEUE_BYTES_MAX, UNRECORDED_BYTES_MAX
 from tidelog.storage.blob_store import BlobStore
-from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
+from tidelog.storage.frame_write import BatchWrite, FrameWrite
+from tidelog.storage.node_store import NodeStore
 
 
 class Unrecorded:

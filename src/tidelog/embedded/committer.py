@@ -31,8 +31,9 @@ from tidelog.formats.batch import seal_batch
 from tidelog.formats.wal_payloads import Trim
 from tidelog.interface.appends import Append, Part
 from tidelog.interface.records import Receipt
+from tidelog.storage.frame_write import BatchWrite, FrameWrite
 from tidelog.storage.memtable import StoredBatch
-from tidelog.storage.node_store import BatchWrite, FrameWrite, NodeStore
+from tidelog.storage.node_store import NodeStore
 from tidelog.types import Llsn, StreamId, TopicId
 
 

@@ -24,13 +24,10 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 from msgspec.structs import replace
 
 from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.core.replica.commit_context import CommitContext
-from tidelog.errors import Rejected
-from tidelog.formats.batch_layout import HEADER_BYTES
 from tidelog.formats.manifest import (
     Manifest,
     ReplicaManifest,
@@ -38,21 +35,12 @@ from tidelog.formats.manifest import (
     TopicManifest,
     encode_manifest,
 )
-from tidelog.formats.wal import Record, RecordType
-from tidelog.formats.wal_payloads import (
-    BodyPlace,
-    Trim,
-    Truncate,
-    encode_boundary,
-    encode_cut,
-    encode_staged_batch,
-    encode_trim,
-    encode_truncate,
-)
+from tidelog.formats.wal import Record
 from tidelog.limits import WAL_BACKLOG_FILES_MAX
 from tidelog.storage.atomic_file import replace_file
 from tidelog.storage.fail_stop import FailStopVfs
-from tidelog.storage.memtable import Memtable, StoredBatch
+from tidelog.storage.frame_write import BatchWrite, FrameWrite, records_of
+from tidelog.storage.memtable import Memtable
 from tidelog.storage.open_segments import OpenSegments
 from tidelog.storage.replica_part import ReplicaPart
 from tidelog.storage.segment_writer import SegmentPlace
@@ -66,28 +54,6 @@ WAL_DIRECTORY = "wal"
 STREAMS_DIRECTORY = "streams"
 _RECORD_BYTES = 128
 """What a batch takes in a frame besides itself: record header, and its part of the cut."""
-
-
-class BatchWrite(msgspec.Struct, frozen=True, gc=False):
-    """A batch for a stream, already at its place (``stored``)."""
-
-    stream: int
-    stored: StoredBatch
-    count: int
-    producer: int = 0
-    sequence: int = 0
-    place: BodyPlace | None = None
-    """Where its body is durable already: the frame refers to it."""
-
-
-class FrameWrite(msgspec.Struct, frozen=True):
-    """All that one group commit makes durable together."""
-
-    batches: Sequence[BatchWrite] = ()
-    cut: CutDecided | None = None
-    trims: Sequence[tuple[int, Trim]] = ()
-    truncates: Sequence[tuple[int, Truncate]] = ()
-    boundaries: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(slots=True)
@@ -124,7 +90,7 @@ class NodeStore:
         for write in batches:
             size += len(write.stored.data)
             if write.place is not None:
-                referred += _body_bytes(write)
+                referred += write.body_bytes
         return self.reserve_bytes(size - referred, referred)
 
     def reserve_bytes(self, size: int, referred: int = 0) -> bool:
@@ -143,8 +109,8 @@ class NodeStore:
 
     def write(self, frame: FrameWrite) -> None:
         """Make a frame durable, then apply it to the streams (K3)."""
-        records = self._records(frame)
-        self.wal.append(records)
+        ends = {write.stream: self.streams[write.stream].end_llsn for write in frame.batches}
+        self.wal.append(records_of(frame, ends))
         with self.applying:
             self.apply(frame)
 
@@ -159,7 +125,7 @@ class NodeStore:
             store = self.streams[write.stream]
             store.apply_batch(write.stored, self.wal.number, store.end_llsn - 1)
             if write.place is not None:
-                self.stages.refer(write.place.file, self.wal.number, _body_bytes(write))
+                self.stages.refer(write.place.file, self.wal.number, write.body_bytes)
             if write.producer:
                 store.producers.record(
                     write.producer, write.sequence, write.stored.first_llsn, write.count
@@ -173,28 +139,6 @@ class NodeStore:
             self.streams[stream].apply_truncate(truncate.llsn_end, truncate.term, self.wal.number)
         for stream, version in frame.boundaries:
             self.streams[stream].apply_boundary(version)
-
-    def _records(self, frame: FrameWrite) -> list[Record]:
-        records: list[Record] = []
-        tails: dict[int, int] = {}
-        for write in frame.batches:
-            previous = tails.get(write.stream, self.streams[write.stream].end_llsn - 1)
-            if write.stored.first_llsn <= previous:
-                raise Rejected(
-                    f"stream {write.stream}: a batch at LLSN {write.stored.first_llsn} was to be "
-                    f"written after {previous}: cut the stream back first"
-                )
-            records.append(_batch_record(write, previous))
-            tails[write.stream] = write.stored.end_llsn - 1
-        if frame.cut is not None:
-            records.append(Record(RecordType.CUT, 0, 0, (encode_cut(frame.cut),)))
-        for stream, trim in frame.trims:
-            records.append(Record(RecordType.TRIM, stream, 0, (encode_trim(trim),)))
-        for stream, truncate in frame.truncates:
-            records.append(Record(RecordType.TRUNCATE, stream, 0, (encode_truncate(truncate),)))
-        for stream, version in frame.boundaries:
-            records.append(Record(RecordType.BOUNDARY, stream, 0, (encode_boundary(version),)))
-        return records
 
     # -- files (worker thread) -----------------------------------------------------------
 
@@ -415,18 +359,6 @@ class NodeStore:
         self.wal.close()
         self.opened.close()
         self.lock_file.release()
-
-
-def _batch_record(write: BatchWrite, previous_llsn: int) -> Record:
-    kind, payload = RecordType.BATCH, write.stored.data
-    if write.place is not None:
-        kind = RecordType.STAGED
-        payload = encode_staged_batch(write.place, payload[:HEADER_BYTES])
-    return Record(kind, write.stream, previous_llsn, (payload,))
-
-
-def _body_bytes(write: BatchWrite) -> int:
-    return write.stored.size - HEADER_BYTES
 
 
 def stream_directory(stream: int, generation: int) -> str:
