@@ -17,7 +17,8 @@ Version = NewType("Version", int)
 """The number of a cut; one sequence for the whole cluster."""
 
 Revision = NewType("Revision", int)
-"""How often the metadata of a log stream was written, from 1; every write names the one it saw."""
+"""Rises with every write of one thing in the metadata, such as a log stream or a storage node.
+Every write names the one it saw; 0: it was never written."""
 
 TopicId = NewType("TopicId", int)
 StreamId = NewType("StreamId", int)
@@ -31,6 +32,7 @@ FIRST_LLSN = Llsn(1)
 NO_LLSN = Llsn(0)
 FIRST_TERM = Term(1)
 NO_TERM = Term(0)
+NO_REVISION = Revision(0)
 FIRST_REVISION = Revision(1)
 NO_VERSION = Version(0)
 NO_NODE = NodeId(0)

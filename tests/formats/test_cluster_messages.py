@@ -19,7 +19,6 @@ from tidelog.core.metadata.commands import (
     SetPaused,
     UnregisterNode,
 )
-from tidelog.core.metadata.machine import StorageNode
 from tidelog.core.metadata.messages import (
     Behind,
     Collect,
@@ -29,6 +28,7 @@ from tidelog.core.metadata.messages import (
     NodeReport,
     Share,
 )
+from tidelog.core.metadata.state import StorageNode
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.operator.output import Refused as OperatorRefused
 from tidelog.core.operator.output import Result
@@ -126,10 +126,10 @@ CHANGES: tuple[Change, ...] = (
     RemoveStream(S, Revision(2)),
     UpdateStream(S, Revision(2), Term(3), (ONE,), ONE, StreamStatus.SEALED, b"plan", ((ONE, V),)),
     RetainTopic(TOPIC, Glsn(5), WORD_MAX, WORD_MAX),
-    RegisterNode(ONE, "tcp://a:1 tcp://b:2"),
-    UnregisterNode(ONE),
-    SetPaused(is_paused=True),
-    NameMember(ONE, "tcp://a:1"),
+    RegisterNode(ONE, "tcp://a:1 tcp://b:2", Revision(2)),
+    UnregisterNode(ONE, Revision(2)),
+    SetPaused(is_paused=True, revision=Revision(2)),
+    NameMember(ONE, "tcp://a:1", Revision(2)),
 )
 MESSAGES: tuple[ClusterMessage, ...] = (
     raft.PreVoteRequest(ONE, TWO, TERM, INDEX, TERM),
@@ -175,9 +175,12 @@ VIEW = MetadataView(
     version=V,
     topics=(TopicOrder(TOPIC, (S,), "events", trim_glsn_end=Glsn(1), boundary_high=WORD_MAX),),
     streams=(StreamOrder(TOPIC, S, (ReplicaOrder(ONE, V, Llsn(4)),), plan=b"plan"),),
-    nodes=(StorageNode(ONE, "tcp://a:1 tcp://b:2", TWO, 3, 4),),
+    nodes=(StorageNode(ONE, "tcp://a:1 tcp://b:2", TWO, 3, 4, Revision(5)),),
     members=(ONE, TWO),
     member_addresses=((ONE, "tcp://a:1"),),
+    is_paused=True,
+    paused_revision=Revision(6),
+    absent_revision=Revision(7),
 )
 
 

@@ -1,8 +1,7 @@
 """Asking and watching the metadata repository, from any process of the cluster.
 
 A change may be asked of any metadata node, and of several: each of them makes it at most once, and
-the repository itself at most once in all, if it names what it has seen or what it creates; one that
-does neither, such as pausing, may be made again later (docs/metadata.md).
+the repository at most once in all, for every change names what it has seen or what it creates.
 
 Invariants:
   C1  views only get newer

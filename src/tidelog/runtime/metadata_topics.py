@@ -7,23 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
-from tidelog.core.metadata.commands import Change
 from tidelog.core.metadata.placement import everybody, plan_streams, plan_topic
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.order.commands import AddStreams, CreateTopic, Quorum, TopicVersions
 from tidelog.core.order.state import TopicOrder
-from tidelog.errors import BadOption, DeadlineExceeded, Rejected, TopicExists, UnknownTopic
+from tidelog.errors import BadOption, Rejected, TopicExists, UnknownTopic
+from tidelog.runtime.metadata_changes import Changing, left
 from tidelog.types import NodeId
-
-
-class Changing(Protocol):
-    """What is needed of a ``MetadataClient``."""
-
-    async def ask(self, change: Change, *, seconds: float) -> None: ...
-
-    async def read(self, *, seconds: float) -> MetadataView: ...
 
 
 async def create_topic(
@@ -78,14 +69,14 @@ async def _make(
 ) -> TopicOrder:
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
-        view = await metadata.read(seconds=_left(deadline))
+        view = await metadata.read(seconds=left(deadline))
         change = plan(view)
         try:
-            await metadata.ask(change, seconds=_left(deadline))
+            await metadata.ask(change, seconds=left(deadline))
             break
         except (TopicExists, BadOption) as error:
             await _check_overtaken(metadata, view, error, deadline)
-    made = (await metadata.read(seconds=_left(deadline))).topics_by_name().get(name)
+    made = (await metadata.read(seconds=left(deadline))).topics_by_name().get(name)
     if made is None:
         raise UnknownTopic(f"the topic {name!r} was removed again at once")
     return made
@@ -95,13 +86,6 @@ async def _check_overtaken(
     metadata: Changing, view: MetadataView, error: Rejected, deadline: float
 ) -> None:
     """Raise the refusal unless another one took the numbers that were planned with."""
-    newest = await metadata.read(seconds=_left(deadline))
+    newest = await metadata.read(seconds=left(deadline))
     if (newest.next_topic, newest.next_stream) == (view.next_topic, view.next_stream):
         raise error
-
-
-def _left(deadline: float) -> float:
-    left = deadline - asyncio.get_running_loop().time()
-    if left <= 0:
-        raise DeadlineExceeded("the metadata repository did not answer in time")
-    return left

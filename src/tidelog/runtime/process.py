@@ -15,12 +15,12 @@ import logging
 import signal
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from tidelog.core.metadata.commands import RegisterNode
-from tidelog.core.metadata.view import MetadataView
+from tidelog.core.metadata import wishes
 from tidelog.errors import (
     BadOption,
     DeadlineExceeded,
@@ -40,6 +40,7 @@ from tidelog.runtime.config import (
 )
 from tidelog.runtime.events import tell
 from tidelog.runtime.identity import Identity, check_cluster, parse_cluster_id, read_identity
+from tidelog.runtime.metadata_changes import bring_about
 from tidelog.runtime.metadata_client import MetadataClient
 from tidelog.runtime.post import Post
 from tidelog.runtime.process_metrics import process_metrics
@@ -161,9 +162,9 @@ class ClusterProcess:
         await metadata.start()
         clients = await roles.start_storage()
         self.state = ProcessState.JOINING
-        view = await self._first_view(metadata)
+        await self._find_metadata(metadata)
         if clients:
-            await self._register(metadata, view, clients)
+            await self._register(metadata, clients)
             self.state = ProcessState.PLACING
             await roles.wait_until_placed()
         await roles.start_operator()
@@ -173,27 +174,26 @@ class ClusterProcess:
         if self._ready is not None:
             self._ready(addresses)
 
-    async def _first_view(self, metadata: MetadataClient) -> MetadataView:
-        """The metadata, once there is a leader that knows it."""
+    async def _find_metadata(self, metadata: MetadataClient) -> None:
+        """Wait until the repository has a leader that tells what it knows."""
         while True:
             try:
-                return await metadata.read(seconds=_ASK_SECONDS)
+                await metadata.read(seconds=_ASK_SECONDS)
             except (DeadlineExceeded, Unreachable) as error:
                 tell(_logger, "metadata not found yet", logging.WARNING, why=str(error))
                 await asyncio.sleep(_LOOK_SECONDS)
+            else:
+                return
 
-    async def _register(
-        self, metadata: MetadataClient, view: MetadataView, clients: list[Endpoint]
-    ) -> None:
+    async def _register(self, metadata: MetadataClient, clients: list[Endpoint]) -> None:
         """Let the cluster know of this storage node, unless it does."""
         node = self.identity.node
         given = advertised(self.config.node.advertise, clients, "node.advertise")
         address = f"{advertised_peers(self.config)} {given}"
-        if any(known.node == node and known.address == address for known in view.nodes):
-            return
+        wish = partial(wishes.registered, node=node, address=address)
         while True:
             try:
-                await metadata.ask(RegisterNode(node, address), seconds=_ASK_SECONDS)
+                await bring_about(metadata, wish, seconds=_ASK_SECONDS)
             except (DeadlineExceeded, Unreachable) as error:
                 tell(_logger, "not registered yet", logging.WARNING, why=str(error))
                 await asyncio.sleep(_LOOK_SECONDS)

@@ -21,7 +21,7 @@ from tidelog.core.raft.entries import Entry
 from tidelog.core.raft.options import Refused
 from tidelog.core.replica import messages as replica_messages
 from tidelog.core.replica.options import ReplicaOptions
-from tidelog.errors import LogError, TopicExists
+from tidelog.errors import LogError, RevisionConflict, TopicExists
 from tidelog.testing.checkers.acked_durable import check_ordered_durable
 from tidelog.testing.checkers.answers import Answers
 from tidelog.testing.checkers.bounded import Bounded
@@ -347,10 +347,11 @@ class LogCluster(Cluster):
             self.world.plan(300 * MILLISECOND, self._set_up)
 
     def _on_set_up(self, change: Change, error: LogError | None) -> None:
+        """A conflict, like a topic that exists, is an earlier try that was made after all."""
         if (
             self._setup
             and self._setup[0] is change
-            and (error is None or isinstance(error, TopicExists))
+            and (error is None or isinstance(error, TopicExists | RevisionConflict))
         ):
             self._setup.pop(0)
             if self._setup:

@@ -6,13 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from tests.core.metadata.cluster import TOPIC, Cluster
+from tests.core.metadata.seen import naming, pausing, registering, unregistering
 from tidelog import limits
 from tidelog.core.metadata.commands import (
-    NameMember,
     RegisterNode,
     Request,
-    SetPaused,
-    UnregisterNode,
     decode_batch,
 )
 from tidelog.core.metadata.machine import MetadataMachine
@@ -66,8 +64,8 @@ def test_a_refused_change_is_answered_with_its_error_and_changes_nothing() -> No
     for change in (
         AddStreams(TOPIC, (unknown,)),
         CreateTopic(TopicId(5), (unknown,)),
-        UnregisterNode(NodeId(11)),
-        UnregisterNode(NodeId(77)),
+        unregistering(cluster.leader.machine, 11),
+        unregistering(cluster.leader.machine, 77),
         RegisterNode(NodeId(0)),
         RegisterNode(NodeId(78), "x" * 1_000),
     ):
@@ -113,7 +111,7 @@ def test_an_unregistered_storage_node_is_no_longer_asked() -> None:
     cluster.ask(RegisterNode(NodeId(11)))
     cluster.tick(2)
     assert cluster.storage[NodeId(11)].collector
-    assert cluster.ask(UnregisterNode(NodeId(11))).error is None
+    assert cluster.ask(unregistering(cluster.leader.machine, 11)).error is None
     assert all(node.assigned == () for node in cluster.nodes.values())
 
 
@@ -192,7 +190,7 @@ def test_what_waits_while_the_leader_hands_over_is_done_by_the_next_one() -> Non
     old, target = cluster.leader, other_than_leader(cluster)
     cluster.arrives = lambda message: not isinstance(message, TimeoutNow)
     assert old.raft.transfer_leadership(target) is None
-    number = old.ask(RegisterNode(NodeId(11), "tcp://b:2"))
+    number = old.ask(registering(old.machine, 11, "tcp://b:2"))
     cluster.append(1, 3)
     assert (old.node, number) not in cluster.answers, "a leader that hands over proposes nothing"
     cluster.arrives = lambda message: True
@@ -204,7 +202,7 @@ def test_what_waits_while_the_leader_hands_over_is_done_by_the_next_one() -> Non
 
 def test_a_storage_node_may_move_to_another_address() -> None:
     cluster = Cluster().with_streams(1)
-    assert cluster.ask(RegisterNode(NodeId(11), "tcp://b:2")).error is None
+    assert cluster.ask(registering(cluster.leader.machine, 11, "tcp://b:2")).error is None
     node = cluster.leader.machine.nodes[NodeId(11)]
     assert node.address == "tcp://b:2"
     assert node.collector, "its collector stays"
@@ -271,7 +269,7 @@ def test_a_change_that_came_in_a_snapshot_is_not_told_as_refused_when_it_is_repe
     cluster.settle()
     assert TopicId(7) in leader.machine.order.topics
     for turn in range(6):
-        cluster.ask(SetPaused(bool(turn % 2)), leader.node)
+        cluster.ask(pausing(leader.machine, is_paused=bool(turn % 2)), leader.node)
     assert leader.raft.status().snapshot_index > asker.raft.last_index
     cluster.arrives = lambda message: True
     cluster.tick(5)
@@ -303,30 +301,31 @@ def test_a_single_metadata_node_is_a_whole_repository() -> None:
 
 def test_operators_are_paused_and_members_named_on_every_node_and_after_a_restart() -> None:
     cluster = Cluster().with_streams(1)
-    assert cluster.ask(SetPaused(is_paused=True)).error is None
-    assert cluster.ask(NameMember(NodeId(1), "tcp://a:1")).error is None
-    assert cluster.ask(NameMember(NodeId(2), "tcp://b:1")).error is None
-    assert cluster.ask(NameMember(NodeId(2), "")).error is None
+    leader = cluster.leader.machine
+    assert cluster.ask(pausing(leader)).error is None
+    assert cluster.ask(naming(leader, 1, "tcp://a:1")).error is None
+    assert cluster.ask(naming(leader, 2, "tcp://b:1")).error is None
+    assert cluster.ask(naming(leader, 2, "")).error is None
     for node in cluster.nodes.values():
         machine = MetadataMachine.restore(node.machine.snapshot())
         assert machine.is_paused
-        assert machine.members == {1: "tcp://a:1"}
+        assert [(one.node, one.address) for one in machine.members.values()] == [(1, "tcp://a:1")]
         assert machine.snapshot() == node.machine.snapshot()
-    assert cluster.ask(SetPaused(is_paused=False)).error is None
-    assert not cluster.leader.machine.is_paused
+    assert cluster.ask(pausing(leader, is_paused=False)).error is None
+    assert not leader.is_paused
 
 
 def test_a_member_with_a_bad_address_or_one_too_many_is_not_named() -> None:
     cluster = Cluster()
-    cluster.elect()
+    machine = cluster.elect().machine
     long = "x" * (limits.NODE_ADDRESS_CHARS_MAX + 1)
-    assert isinstance(cluster.ask(NameMember(NodeId(1), long)).error, BadOption)
-    assert isinstance(cluster.ask(NameMember(NodeId(0), "tcp://a:1")).error, BadOption)
+    assert isinstance(cluster.ask(naming(machine, 1, long)).error, BadOption)
+    assert isinstance(cluster.ask(naming(machine, 0, "tcp://a:1")).error, BadOption)
     for number in range(1, limits.RAFT_MEMBERS_MAX + 1):
-        assert cluster.ask(NameMember(NodeId(number), "tcp://a:1")).error is None
-    one_more = NodeId(limits.RAFT_MEMBERS_MAX + 1)
-    assert isinstance(cluster.ask(NameMember(one_more, "tcp://a:1")).error, BadOption)
-    assert cluster.ask(NameMember(NodeId(1), "tcp://moved:1")).error is None
+        assert cluster.ask(naming(machine, number, "tcp://a:1")).error is None
+    one_more = limits.RAFT_MEMBERS_MAX + 1
+    assert isinstance(cluster.ask(naming(machine, one_more, "tcp://a:1")).error, BadOption)
+    assert cluster.ask(naming(machine, 1, "tcp://moved:1")).error is None
 
 
 def test_the_number_of_changes_rises_with_what_is_made_and_not_with_cuts_or_refusals() -> None:
@@ -335,7 +334,7 @@ def test_the_number_of_changes_rises_with_what_is_made_and_not_with_cuts_or_refu
     before = cluster.leader.machine.changes
     cluster.append(1, 3)
     assert cluster.leader.machine.order.version > 0
-    assert cluster.ask(UnregisterNode(NodeId(77))).error is not None
+    assert cluster.ask(unregistering(cluster.leader.machine, 77)).error is not None
     assert cluster.leader.machine.changes == before
     assert cluster.ask(RetainTopic(TOPIC, Glsn(3))).error is None
     assert {node.machine.changes for node in cluster.nodes.values()} == {before + 1}
@@ -345,7 +344,8 @@ def test_a_change_that_was_given_to_a_leader_that_died_is_made_by_the_next_one()
     cluster = Cluster().with_streams(1)
     old, asked = cluster.leader.node, other_than_leader(cluster)
     cluster.arrives = lambda message: not isinstance(message, Share)
-    number = cluster.nodes[asked].ask(RegisterNode(NodeId(11), "tcp://b:2"))
+    node = cluster.nodes[asked]
+    number = node.ask(registering(node.machine, 11, "tcp://b:2"))
     cluster.settle()
     cluster.crash(old)
     cluster.arrives = lambda message: True

@@ -9,8 +9,9 @@ import pytest
 
 from tidelog import limits
 from tidelog.core.metadata.commands import Batch, RegisterNode, Request
-from tidelog.core.metadata.machine import MetadataMachine, StorageNode
+from tidelog.core.metadata.machine import MetadataMachine
 from tidelog.core.metadata.placement import plan_ensembles, plan_streams, plan_topic
+from tidelog.core.metadata.state import StorageNode
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.order.commands import AddStreams, CreateTopic, RemoveStream
 from tidelog.core.order.state import StreamOrder

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.core.metadata.cluster import TOPIC, Cluster
-from tidelog.core.metadata.commands import RegisterNode, UnregisterNode
+from tests.core.metadata.seen import registering, unregistering
 from tidelog.core.metadata.machine import MetadataMachine
 from tidelog.core.metadata.messages import Collect, CommitResult, NodeReport, ToStorage
 from tidelog.core.metadata.repository import PeerMessage
@@ -138,8 +138,8 @@ def test_a_node_that_was_registered_again_is_not_taken_for_its_former_self() -> 
     fourth = NodeId(14)
     move(cluster, 1, 11, 12, 13)
     before = placements(cluster, fourth)
-    assert cluster.ask(UnregisterNode(fourth)).error is None
-    assert cluster.ask(RegisterNode(fourth)).error is None
+    assert cluster.ask(unregistering(cluster.leader.machine, fourth)).error is None
+    assert cluster.ask(registering(cluster.leader.machine, fourth)).error is None
     assert placements(cluster, fourth) > before
 
 

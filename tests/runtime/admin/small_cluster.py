@@ -129,8 +129,10 @@ class MetadataInMemory:
             members=self.members,
             leader=self.leader_told or self.leader,
             is_paused=self.machine.is_paused,
+            paused_revision=self.machine.paused_revision,
             next_topic=TopicId(max(order.topics, default=0) + 1),
             next_stream=order.next_stream,
+            absent_revision=self.machine.absent_revision,
         )
         return self.view
 

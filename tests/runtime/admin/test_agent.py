@@ -9,8 +9,10 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from tests.runtime.admin.small_cluster import SmallCluster
+from tests.runtime.admin.small_cluster import TOPIC, SmallCluster
+from tidelog.core.metadata.commands import RegisterNode, SetPaused
 from tidelog.core.operator.output import Refused
+from tidelog.core.order.commands import AddStreams, NewStream
 from tidelog.errors import (
     BadAddress,
     BadFrame,
@@ -44,7 +46,7 @@ from tidelog.interface.cluster_figures import ClusterStatus, DigestFacts, NodeFa
 from tidelog.interface.cluster_health import health_of
 from tidelog.runtime.admin import agent as agent_module
 from tidelog.runtime.admin import operators as operators_module
-from tidelog.types import NodeId
+from tidelog.types import NodeId, StreamId
 
 T = TypeVar("T")
 
@@ -188,6 +190,31 @@ def test_a_node_is_added_with_both_of_its_addresses() -> None:
 
     assert node is not None
     assert (node.peers, node.clients, node.roles) == ("tcp://h:1", "tcp://h:2", ("storage",))
+
+
+def test_a_node_is_added_and_removed_though_others_are_faster() -> None:
+    async def work(cluster: SmallCluster) -> list[str]:
+        metadata = cluster.metadata
+        metadata.before_ask = [lambda: metadata.apply(RegisterNode(NodeId(9), "another one"))]
+        await ask(cluster, AddNode(9, "tcp://h:1", "tcp://h:2"))
+        row = metadata.machine.nodes[NodeId(9)]
+        moved = RegisterNode(row.node, "elsewhere", row.revision)
+        metadata.before_ask = [lambda: metadata.apply(moved)]
+        await ask(cluster, RemoveNode(9))
+        assert NodeId(9) not in metadata.machine.nodes
+        return [row.address]
+
+    assert with_cluster(work) == ["tcp://h:1 tcp://h:2"]
+
+
+def test_a_node_that_is_given_a_replica_meanwhile_is_not_removed() -> None:
+    async def work(cluster: SmallCluster) -> None:
+        new = (NewStream(StreamId(2), (NodeId(4),)),)
+        cluster.metadata.before_ask = [lambda: cluster.metadata.apply(AddStreams(TOPIC, new))]
+        await ask(cluster, RemoveNode(4))
+
+    with pytest.raises(WrongState, match="drain"):
+        with_cluster(work, nodes=4)
 
 
 def test_an_address_that_is_none_is_refused() -> None:
@@ -340,6 +367,21 @@ def test_operators_are_paused_for_all() -> None:
     with_cluster(work)
 
 
+def test_who_pauses_operators_is_told_so_only_if_they_are_though_others_are_faster() -> None:
+    async def work(cluster: SmallCluster) -> None:
+        metadata = cluster.metadata
+
+        def others_pause_and_go_on() -> None:
+            for paused in (True, False):
+                metadata.apply(SetPaused(paused, metadata.machine.paused_revision))
+
+        metadata.before_ask = [others_pause_and_go_on]
+        await ask(cluster, PauseOperators(paused=True))
+        assert metadata.machine.is_paused
+
+    with_cluster(work)
+
+
 # --- the metadata repository -------------------------------------------------------------------
 
 
@@ -412,6 +454,5 @@ def test_an_answer_of_another_node_does_not_count() -> None:
 
 def _elect() -> object:
     from tidelog.formats.cluster_messages import OperatorRequest
-    from tidelog.types import StreamId
 
     return OperatorRequest(0, "elect", StreamId(1))

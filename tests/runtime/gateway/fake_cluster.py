@@ -16,7 +16,7 @@ from typing import Final
 from tests.embedded.logs import INLINE
 from tests.server.raw import LOCAL, RawClient
 from tidelog.core.metadata.commands import Change
-from tidelog.core.metadata.machine import StorageNode as StorageNodeRow
+from tidelog.core.metadata.state import StorageNode as StorageNodeRow
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.order.commands import AddStreams, CreateTopic, RetainTopic, StreamStatus
 from tidelog.core.order.state import ReplicaOrder, StreamOrder, TopicOrder

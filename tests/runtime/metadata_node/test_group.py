@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.net.pairs import run, until
 from tests.runtime.metadata_node.group import SECONDS, Group, Member, group_of
-from tidelog.core.metadata.commands import RegisterNode, SetPaused
+from tidelog.core.metadata.commands import NameMember, RegisterNode
 from tidelog.core.metadata.view import MetadataView
+from tidelog.core.metadata.wishes import paused, registered
 from tidelog.core.order.commands import CreateTopic, NewStream, RetainTopic
 from tidelog.errors import DeadlineExceeded, NotLeader, TopicExists
+from tidelog.runtime.metadata_changes import bring_about
 from tidelog.runtime.metadata_client import POLL_SECONDS
 from tidelog.runtime.metadata_topics import add_streams, create_topic
 from tidelog.types import Glsn, NodeId, StreamId, TopicId
@@ -104,7 +108,7 @@ def test_who_watches_is_told_of_changes_without_asking(tmp_path: Path) -> None:
             assert loop.time() - since < POLL_SECONDS, "not by the next poll"
             assert told[-1].topics[0].boundary == (1 << 64) + 7
             assert [view.age for view in told] == sorted(view.age for view in told)
-            await other.ask(SetPaused(is_paused=True), seconds=SECONDS)
+            await bring_about(other, partial(paused, is_paused=True), seconds=SECONDS)
             await until(lambda: told[-1].is_paused, "paused")
 
     run(main())
@@ -143,10 +147,55 @@ def test_a_member_joins_leads_and_leaves(tmp_path: Path) -> None:
             await new.node.remove_member(leader.id, seconds=SECONDS)
             await leader.stop()
             del group.members[leader.id]
-            await client.ask(RegisterNode(NodeId(104)), seconds=SECONDS)
+            wish = partial(registered, node=NodeId(104), address="")
+            await bring_about(client, wish, seconds=SECONDS)
             await until(lambda: client.members == new.node.view().members, "the new members")
             assert NodeId(4) in client.members
             assert leader.id not in client.members
+
+    run(main())
+
+
+def test_a_member_is_added_and_removed_though_somebody_else_names_it_first(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with group_of(tmp_path) as group:
+            leader, new = await group.leader(), await group.join(4)
+            machine, node = leader.node.repository.machine, NodeId(4)
+
+            def another_name(address: str) -> Awaitable[None]:
+                return leader.node.ask(NameMember(node, address, machine.member_revision(node)))
+
+            adding = leader.node.add_member(node, seconds=SECONDS, address=new.address)
+            await asyncio.gather(another_name("tcp://elsewhere:1"), adding)
+            assert machine.members[node].address == new.address
+            removing = leader.node.remove_member(node, seconds=SECONDS)
+            await asyncio.gather(another_name("tcp://elsewhere:2"), removing)
+            assert node not in machine.members
+
+    run(main())
+
+
+def test_who_ask_at_once_hold_nobody_up_and_all_get_their_wish(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with group_of(tmp_path) as group:
+            clients = [await group.client(20 + number) for number in range(4)]
+            await asyncio.gather(
+                *(
+                    bring_about(
+                        client,
+                        partial(registered, node=NodeId(100 + number % 3), address=f"{number}"),
+                        seconds=SECONDS,
+                    )
+                    for number, client in enumerate(clients)
+                ),
+                *(
+                    bring_about(client, partial(paused, is_paused=bool(number)), seconds=SECONDS)
+                    for number, client in enumerate(clients)
+                ),
+            )
+            view = await clients[0].read(seconds=SECONDS)
+            assert [one.node for one in view.nodes] == [100, 101, 102]
+            assert view.nodes[1].address == "1"
 
     run(main())
 

@@ -92,14 +92,16 @@ def test_a_repeated_question_is_answered_alike_and_the_change_is_made_once() -> 
             async with listening(asker):
                 asker.learn(ONE, one.post.address_of(ONE))
                 await one.client.ask(RegisterNode(NodeId(11)), seconds=SECONDS)
+                (row,) = one.node.view().nodes
+                removal = UnregisterNode(row.node, row.revision)
                 for attempt in (1, 2, 3):
-                    asker.send(ONE, AskChange(77, attempt, UnregisterNode(NodeId(11))))
+                    asker.send(ONE, AskChange(77, attempt, removal))
                     await until(partial(has, answers, attempt), "an answer")
                 assert answers == [ChangeAnswer(77, 1)] * 3
-                asker.send(ONE, AskChange(78, 1, UnregisterNode(NodeId(11))))
+                asker.send(ONE, AskChange(78, 1, removal))
                 await until(lambda: len(answers) == 4, "another question")
                 assert isinstance(answers[3], ChangeAnswer)
-                assert answers[3].error == "BadOption"
+                assert answers[3].error == "RevisionConflict"
 
     run(main())
 

@@ -8,7 +8,7 @@ from math import inf
 from time import monotonic
 
 from tidelog.core.metadata.commands import Change
-from tidelog.core.metadata.machine import StorageNode
+from tidelog.core.metadata.state import StorageNode
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.operator.plan import StreamPlan, encode_plan
 from tidelog.core.order.state import ReplicaOrder, StreamOrder, TopicOrder

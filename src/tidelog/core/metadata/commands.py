@@ -2,6 +2,9 @@
 
 One Raft entry is one ``Batch``: what piled up while the batch before it was on its way, and the
 cut over it.  So a report needs one round of Raft to become a commit.
+
+Every change names what it creates, or the ``revision`` that it has seen of what it writes.  So one
+that is repeated late undoes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import msgspec
 
 from tidelog.core.order.commands import Cut, Report, TopicChange
 from tidelog.errors import CorruptData
-from tidelog.types import NodeId
+from tidelog.types import NO_REVISION, NodeId, Revision
 
 
 class RegisterNode(msgspec.Struct, frozen=True, tag=64, array_like=True):
@@ -20,18 +23,21 @@ class RegisterNode(msgspec.Struct, frozen=True, tag=64, array_like=True):
 
     node: NodeId
     address: str = ""
+    revision: Revision = NO_REVISION
 
 
 class UnregisterNode(msgspec.Struct, frozen=True, tag=65, array_like=True):
     """A storage node that holds no replica leaves."""
 
     node: NodeId
+    revision: Revision
 
 
 class SetPaused(msgspec.Struct, frozen=True, tag=68, array_like=True):
     """Operators begin nothing of their own accord while they are paused."""
 
     is_paused: bool
+    revision: Revision
 
 
 class NameMember(msgspec.Struct, frozen=True, tag=69, array_like=True):
@@ -39,6 +45,7 @@ class NameMember(msgspec.Struct, frozen=True, tag=69, array_like=True):
 
     node: NodeId
     address: str
+    revision: Revision
 
 
 class Assign(msgspec.Struct, frozen=True, tag=66, array_like=True):

@@ -10,6 +10,9 @@ Invariants:
   M2  ``hosted`` names exactly the streams in whose ensemble a storage node is
   M3  whenever that changes for a node, its ``placements`` is a number that was never given before
   M4  whenever topics, streams or storage nodes change by anything but a cut, ``changes`` rises
+  M5  the revision of a storage node, a member or the pause is the number of the change that wrote
+      it last, assignments apart; of a node or member that is not there: that of the last removal.
+      So it never comes back, and a change that names an older one is refused for ever
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from tidelog.core.metadata.commands import (
     SetPaused,
     UnregisterNode,
 )
+from tidelog.core.metadata.state import Member, MetadataState, StorageNode
 from tidelog.core.order.commands import (
     AddStreams,
     CreateTopic,
@@ -44,34 +48,9 @@ from tidelog.core.order.commands import (
 )
 from tidelog.core.order.machine import OrderMachine
 from tidelog.core.order.reports import says_more
-from tidelog.core.order.state import OrderState
-from tidelog.errors import BadOption, CorruptData, Rejected
+from tidelog.errors import BadOption, CorruptData, Rejected, RevisionConflict
 from tidelog.invariants import check
-from tidelog.types import NO_NODE, NodeId, StreamId
-
-
-class StorageNode(msgspec.Struct, frozen=True, array_like=True):
-    """A registered storage node; ``collector`` is the metadata node that asks and answers it."""
-
-    node: NodeId
-    address: str
-    collector: NodeId = NO_NODE
-    assignment: int = 0
-    """Counts the assignments of the whole repository, so that a node obeys the newest."""
-    placements: int = 0
-    """The last change of what it hosts, counted over all nodes and all their registrations."""
-
-
-class MetadataState(msgspec.Struct, frozen=True, array_like=True):
-    """All of it, as a Raft snapshot holds it."""
-
-    order: OrderState
-    nodes: tuple[StorageNode, ...]
-    assignments: int
-    placements: int
-    changes: int = 0
-    is_paused: bool = False
-    members: tuple[tuple[NodeId, str], ...] = ()
+from tidelog.types import NO_NODE, NO_REVISION, NodeId, Revision, StreamId
 
 
 class Answered(msgspec.Struct, frozen=True):
@@ -103,6 +82,7 @@ class MetadataMachine:
     """Applies batches; ``apply`` is the only way to change it."""
 
     __slots__ = (
+        "_absent_revision",
         "_assignments",
         "_changes",
         "_hosted",
@@ -110,6 +90,7 @@ class MetadataMachine:
         "_members",
         "_nodes",
         "_order",
+        "_paused_revision",
         "_placed",
         "_placements",
     )
@@ -124,7 +105,9 @@ class MetadataMachine:
         self._placements = 0
         self._changes = 0
         self._is_paused = False
-        self._members: dict[NodeId, str] = {}
+        self._paused_revision = NO_REVISION
+        self._members: dict[NodeId, Member] = {}
+        self._absent_revision = NO_REVISION
 
     @classmethod
     def restore(cls, data: bytes) -> MetadataMachine:
@@ -143,7 +126,9 @@ class MetadataMachine:
         machine._placements = state.placements
         machine._changes = state.changes
         machine._is_paused = state.is_paused
-        machine._members = dict(state.members)
+        machine._paused_revision = state.paused_revision
+        machine._members = {member.node: member for member in state.members}
+        machine._absent_revision = state.absent_revision
         for stream in state.order.streams:
             if any(node not in machine._nodes for node in stream.ensemble):
                 raise CorruptData(f"M1: stream {stream.stream} lies on an unknown storage node")
@@ -161,7 +146,9 @@ class MetadataMachine:
             self._placements,
             self._changes,
             self._is_paused,
-            tuple(sorted(self._members.items())),
+            self._paused_revision,
+            tuple(self._members[node] for node in sorted(self._members)),
+            self._absent_revision,
         )
         return _encoder.encode(state)
 
@@ -186,9 +173,24 @@ class MetadataMachine:
         return self._is_paused
 
     @property
-    def members(self) -> Mapping[NodeId, str]:
+    def paused_revision(self) -> Revision:
+        """The revision of that."""
+        return self._paused_revision
+
+    @property
+    def members(self) -> Mapping[NodeId, Member]:
         """Where nodes of the metadata repository are found, as far as they were named."""
         return MappingProxyType(self._members)
+
+    @property
+    def absent_revision(self) -> Revision:
+        """The revision of every storage node and member that is not there (M5)."""
+        return self._absent_revision
+
+    def member_revision(self, node: NodeId) -> Revision:
+        """What the next change of a member must have seen, be it there or not."""
+        member = self._members.get(node)
+        return self._absent_revision if member is None else member.revision
 
     def hosted(self, node: NodeId) -> tuple[StreamId, ...]:
         """Return the streams that a storage node has a replica of, in order."""
@@ -240,11 +242,11 @@ class MetadataMachine:
             match request.change:
                 case RegisterNode():
                     self._register(request.change)
-                case UnregisterNode(node):
-                    self._unregister(node)
-                    assigned.append(node)
-                case SetPaused(is_paused):
-                    self._is_paused = is_paused
+                case UnregisterNode():
+                    self._unregister(request.change)
+                    assigned.append(request.change.node)
+                case SetPaused():
+                    self._set_paused(request.change)
                 case NameMember():
                     self._name_member(request.change)
                 case _:
@@ -257,31 +259,55 @@ class MetadataMachine:
     def _register(self, command: RegisterNode) -> None:
         _refuse_address(command.node, command.address)
         known = self._nodes.get(command.node)
+        self._refuse_node_revision(command)
         if known is None:
             if len(self._nodes) >= limits.STORAGE_NODES_MAX:
                 raise BadOption(f"a cluster has at most {limits.STORAGE_NODES_MAX} storage nodes")
             self._nodes[command.node] = StorageNode(command.node, command.address)
             self._hosted[command.node] = {}
             self._count_placement(command.node)
-        elif known.address != command.address:
-            self._nodes[command.node] = msgspec.structs.replace(known, address=command.address)
+        else:
+            self._nodes[command.node] = msgspec.structs.replace(
+                known, address=command.address, revision=self._number
+            )
+
+    def _set_paused(self, command: SetPaused) -> None:
+        _refuse_revision("the pause of operators", self._paused_revision, command.revision)
+        self._is_paused, self._paused_revision = command.is_paused, self._number
 
     def _name_member(self, command: NameMember) -> None:
-        _refuse_address(command.node, command.address)
-        if not command.address:
-            self._members.pop(command.node, None)
-        elif command.node in self._members or len(self._members) < limits.RAFT_MEMBERS_MAX:
-            self._members[command.node] = command.address
+        node, address = command.node, command.address
+        _refuse_address(node, address)
+        _refuse_revision(f"metadata node {node}", self.member_revision(node), command.revision)
+        if not address:
+            # Also of one that was never named: what would name it, and is under way, is void.
+            self._members.pop(node, None)
+            self._absent_revision = self._number
+        elif node in self._members or len(self._members) < limits.RAFT_MEMBERS_MAX:
+            self._members[node] = Member(node, address, self._number)
         else:
             raise BadOption(f"at most {limits.RAFT_MEMBERS_MAX} metadata nodes are named")
 
-    def _unregister(self, node: NodeId) -> None:
+    def _unregister(self, command: UnregisterNode) -> None:
+        node = command.node
+        self._refuse_node_revision(command)
         if node not in self._nodes:
             raise BadOption(f"there is no storage node {node}")
         if self._hosted[node]:
             streams = ", ".join(map(str, self.hosted(node)))
             raise BadOption(f"M1: storage node {node} holds replicas of the streams {streams}")
         del self._nodes[node], self._hosted[node]
+        self._absent_revision = self._number
+
+    @property
+    def _number(self) -> Revision:
+        """Of the change that is being applied."""
+        return Revision(self._changes + 1)
+
+    def _refuse_node_revision(self, command: RegisterNode | UnregisterNode) -> None:
+        known = self._nodes.get(command.node)
+        present = self._absent_revision if known is None else known.revision
+        _refuse_revision(f"storage node {command.node}", present, command.revision)
 
     def _assign(self, command: Assign) -> Iterable[NodeId]:
         known = self._nodes.get(command.node)
@@ -302,7 +328,7 @@ class MetadataMachine:
                 self._order.step(change)
                 for new in streams:
                     self._place(new.stream, (), new.ensemble)
-                return map(_number, streams)
+                return map(_stream_number, streams)
             case RetainTopic():
                 self._order.step(change)
                 return ()
@@ -338,7 +364,9 @@ class MetadataMachine:
 
     def _count_placement(self, node: NodeId) -> None:
         self._placements += 1
-        self._nodes[node] = msgspec.structs.replace(self._nodes[node], placements=self._placements)
+        self._nodes[node] = msgspec.structs.replace(
+            self._nodes[node], placements=self._placements, revision=self._number
+        )
         self._placed[node] = None
 
 
@@ -349,5 +377,10 @@ def _refuse_address(node: NodeId, address: str) -> None:
         raise BadOption(f"an address has at most {limits.NODE_ADDRESS_CHARS_MAX} characters")
 
 
-def _number(stream: NewStream) -> StreamId:
+def _refuse_revision(what: str, present: Revision, seen: Revision) -> None:
+    if seen != present:
+        raise RevisionConflict(f"{what} is at revision {present}, not at {seen}")
+
+
+def _stream_number(stream: NewStream) -> StreamId:
     return stream.stream

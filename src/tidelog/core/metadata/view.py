@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tidelog.core.metadata.machine import MetadataMachine, StorageNode
+from tidelog.core.metadata.machine import MetadataMachine
+from tidelog.core.metadata.state import StorageNode
 from tidelog.core.order.state import StreamOrder, TopicOrder
 from tidelog.core.raft.membership import members
 from tidelog.core.raft.node import Raft
-from tidelog.types import NO_NODE, NodeId, StreamId, TopicId, Version
+from tidelog.types import NO_NODE, NO_REVISION, NodeId, Revision, StreamId, TopicId, Version
 
 
 class MetadataView(
@@ -30,11 +31,14 @@ class MetadataView(
     leader: NodeId = NO_NODE
     """Which of them leads, as far as the one knows that tells."""
     is_paused: bool = False
+    paused_revision: Revision = NO_REVISION
     next_topic: TopicId = TopicId(1)
     """The lowest number that a new topic may have."""
     next_stream: StreamId = StreamId(1)
     member_addresses: tuple[tuple[NodeId, str], ...] = ()
     """Where nodes of the metadata repository listen for their peers."""
+    absent_revision: Revision = NO_REVISION
+    """The revision of every storage node that is not there."""
 
     @property
     def age(self) -> tuple[int, Version]:
@@ -58,7 +62,11 @@ def view_of(machine: MetadataMachine, raft: Raft) -> MetadataView:
         members=tuple(members(raft.membership)),
         leader=raft.leader,
         is_paused=machine.is_paused,
+        paused_revision=machine.paused_revision,
         next_topic=TopicId(max(order.topics, default=0) + 1),
         next_stream=order.next_stream,
-        member_addresses=tuple(sorted(machine.members.items())),
+        member_addresses=tuple(
+            [(node, machine.members[node].address) for node in sorted(machine.members)]
+        ),
+        absent_revision=machine.absent_revision,
     )

@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import time
 from typing import Final
 
 import msgspec
 
-from tidelog.core.metadata.commands import RegisterNode, SetPaused, UnregisterNode
+from tidelog.core.metadata import wishes
+from tidelog.core.metadata.commands import UnregisterNode
 from tidelog.core.metadata.view import MetadataView
 from tidelog.errors import (
     BadFrame,
@@ -66,6 +68,7 @@ from tidelog.runtime.admin.parts import Mail, Member, Metadata, Stores
 from tidelog.runtime.admin.sealing import Sealing
 from tidelog.runtime.admin.status import Heard, cluster_status, involved, known_nodes
 from tidelog.runtime.admin.streams import StreamChanges
+from tidelog.runtime.metadata_changes import bring_about
 from tidelog.server.refusals import refused, surprised
 from tidelog.types import NO_NODE, Glsn, Llsn, NodeId, StreamId
 
@@ -160,7 +163,8 @@ class AdminAgent:
             case AbortChange():
                 await self._streams.abort(request, seconds)
             case PauseOperators(paused=paused):
-                await self._metadata.ask(SetPaused(paused), seconds=seconds)
+                wish = partial(wishes.paused, is_paused=paused)
+                await bring_about(self._metadata, wish, seconds=seconds)
 
     # -- looking --------------------------------------------------------------------------------
 
@@ -211,21 +215,19 @@ class AdminAgent:
         parse_endpoint(request.clients)
         if request.node == NO_NODE:
             raise BadOption("nodes are numbered from 1 on")
-        address = f"{request.peers} {request.clients}"
-        await self._metadata.ask(RegisterNode(NodeId(request.node), address), seconds=seconds)
-        self._post.learn(NodeId(request.node), request.peers)
+        node, address = NodeId(request.node), f"{request.peers} {request.clients}"
+        wish = partial(wishes.registered, node=node, address=address)
+        await bring_about(self._metadata, wish, seconds=seconds)
+        self._post.learn(node, request.peers)
 
     async def _remove_node(self, node: NodeId, seconds: float) -> None:
-        view = await self._metadata.read(seconds=seconds)
-        if all(one.node != node for one in view.nodes):
-            return  # It is what was asked for.
-        hosted = [order.stream for order in view.streams if node in involved(order)]
-        if hosted:
-            raise WrongState(
-                f"node {node} still holds replicas of log streams "
-                f"{', '.join(map(str, hosted[:10]))}: drain it first"
-            )
-        await self._metadata.ask(UnregisterNode(node), seconds=seconds)
+        def wish(view: MetadataView) -> UnregisterNode | None:
+            change = wishes.unregistered(view, node)
+            if change is not None:
+                _refuse_hosting(view, node)
+            return change
+
+        await bring_about(self._metadata, wish, seconds=seconds)
 
     # -- the metadata repository ------------------------------------------------------------------
 
@@ -308,6 +310,15 @@ class AdminAgent:
             case "transfer":
                 await member.transfer(node, seconds=MEMBERS_SECONDS)
         return Done()
+
+
+def _refuse_hosting(view: MetadataView, node: NodeId) -> None:
+    hosted = [order.stream for order in view.streams if node in involved(order)]
+    if hosted:
+        raise WrongState(
+            f"node {node} still holds replicas of log streams "
+            f"{', '.join(map(str, hosted[:10]))}: drain it first"
+        )
 
 
 def _figures(value: msgspec.Struct) -> Figures:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from tidelog.core.metadata.commands import Change, NameMember
@@ -15,7 +16,7 @@ from tidelog.core.metadata.repository import Repository
 from tidelog.core.raft.membership import AddLearner, Promote, Remove
 from tidelog.core.raft.membership import Change as MemberChange
 from tidelog.core.raft.options import Refused, Role
-from tidelog.errors import BadOption, DeadlineExceeded, LeaderLost, NotLeader
+from tidelog.errors import BadOption, DeadlineExceeded, LeaderLost, NotLeader, RevisionConflict
 from tidelog.runtime.post import Post
 from tidelog.types import NO_NODE, NodeId
 
@@ -62,7 +63,7 @@ class MemberChanges:
         self._check_leads()
         if not address:
             raise BadOption(f"nobody knows where node {node} is: give its address")
-        await self._ask(NameMember(node, address))
+        await self._name(node, address)
         self._post.learn(node, address)
         raft = self._repository.raft
         while node not in raft.membership.voters:
@@ -76,7 +77,7 @@ class MemberChanges:
         if node in (*raft.membership.voters, *raft.membership.learners):
             await self._change(Remove(node))
         if node != raft.node:
-            await self._ask(NameMember(node, ""))
+            await self._name(node, "")
 
     async def transfer(self, target: NodeId) -> None:
         """Returns when the other one leads; given up after an election timeout."""
@@ -92,6 +93,16 @@ class MemberChanges:
             await asyncio.sleep(_LOOK_SECONDS)
         if raft.leader != target:
             raise LeaderLost(f"node {raft.leader} leads, and not {target}: try again")
+
+    async def _name(self, node: NodeId, address: str) -> None:
+        """Say where a member is found; empty: nowhere.
+
+        The next try sees who was faster: a refusal comes when it is applied here.
+        """
+        while True:
+            revision = self._repository.machine.member_revision(node)
+            with suppress(RevisionConflict):
+                return await self._ask(NameMember(node, address, revision))
 
     async def _change(self, change: MemberChange) -> None:
         """Make one change, and wait until it is committed."""

@@ -287,16 +287,18 @@ class MetadataNode:
     def _name_itself(self) -> None:
         """See to it that the others know where this node is, and that it knows where they are."""
         self._learn_members()
-        address = self._post.advertise
-        known = self.repository.machine.members.get(self._node)
+        machine, address = self.repository.machine, self._post.advertise
+        known = machine.members.get(self._node)
+        is_named = known is not None and known.address == address
         is_member = self._node in self.repository.raft.membership.voters
-        if self.leader != NO_NODE and is_member and address and known != address and not self._own:
-            naming = self._loop.create_task(self.ask(NameMember(self._node, address)))
+        if self.leader != NO_NODE and is_member and address and not is_named and not self._own:
+            change = NameMember(self._node, address, machine.member_revision(self._node))
+            naming = self._loop.create_task(self.ask(change))
             naming.add_done_callback(_forget)
 
     def _learn_members(self) -> None:
-        for node, address in self.repository.machine.members.items():
-            self._post.learn(node, address)
+        for member in self.repository.machine.members.values():
+            self._post.learn(member.node, member.address)
 
 
 def _forget(task: asyncio.Task[None]) -> None:
