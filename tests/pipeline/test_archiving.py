@@ -309,6 +309,16 @@ def test_a_log_that_took_another_way_is_told_from_the_archived_one(vfs: SimVfs) 
     archived(vfs, MemoryTopic(20, streams=3, removed=frozenset((12,))))
 
 
+def test_a_log_that_is_shorter_than_its_archive_is_refused(vfs: SimVfs) -> None:
+    """What it is going to append will have GLSNs that the archive has given to others."""
+    archived(vfs, MemoryTopic(12))
+    topic = MemoryTopic(9)
+    with pytest.raises(WrongLog, match="ends at GLSN 9, but the archive in /archive goes to 12"):
+        archived(vfs, topic, trim=True, keep=6)
+    assert topic.first_available == 1
+    assert archived(vfs, MemoryTopic(12)).files == 0
+
+
 def test_a_directory_with_other_things_in_it_is_refused(vfs: SimVfs) -> None:
     vfs.make_dir(DIRECTORY)
     vfs.create(f"{DIRECTORY}/precious.parquet").close()

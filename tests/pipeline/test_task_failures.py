@@ -30,3 +30,9 @@ def test_any_other_failure_says_what_it_was() -> None:
     assert type(typed(RuntimeError("no room\non the disk"))) is LogError
     assert str(typed(RuntimeError("no room\non the disk"))).endswith("failed: no room")
     assert "RuntimeError" in str(typed(RuntimeError("")))
+
+
+def test_a_failure_of_python_is_told_by_its_last_line() -> None:
+    trace = "Traceback (most recent call last):\n  File x\n    y()\nKeyError: 'k'\n\n\tat org"
+    text = f"a task failed:\n{trace}"
+    assert str(typed(RuntimeError(text))) == "a task of Spark failed: KeyError: 'k'"

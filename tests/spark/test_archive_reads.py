@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
-from tests.pipeline.archives import ALL, Rows, archived, plain_rows
+from tests.pipeline.archives import ALL, MemoryTopic, Rows, archived, plain_rows
 from tests.spark.nodes import Node
 from tests.spark.rows import fill
 from tidelog.errors import BadOption, CorruptData, MissedDeletes, Trimmed, WrongLog
@@ -369,3 +369,19 @@ def test_damage_is_said_and_not_read_over(story: Story) -> None:
     file.write_bytes(whole[:50] + bytes((whole[50] ^ 1,)) + whole[51:])
     with pytest.raises(CorruptData, match="do not match the manifest"):
         read_all(reader, partitions)
+
+
+def test_a_log_that_is_shorter_than_its_archive_is_not_read_with_it(
+    story: Story, log: RemoteLog
+) -> None:
+    """As after a restore from a backup: new entries would be hidden behind archived ones."""
+    story.fill(3)
+    longer = MemoryTopic(50, name=story.topic.name)
+    archived(
+        OsVfs(), longer, directory=str(story.directory), log_id=log.log_id.hex(), range_entries=20
+    )
+    with pytest.raises(WrongLog, match=r"but the archive in .* goes to 50"):
+        story.read(1, 7)
+    reader = StreamReader(stream_options(story.options(startingOffsets="earliest")), ALL)
+    with pytest.raises(WrongLog, match="put back from a backup"):
+        reader.initialOffset()

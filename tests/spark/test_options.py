@@ -257,3 +257,25 @@ def test_a_schema_that_is_no_choice_of_columns_is_refused(schema: StructType, sa
     with pytest.raises(BadOption) as caught:
         chosen_columns(schema)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"startingOffsets": "9", "endingOffsets": "8"},
+        {"startingTimestamp": "2026-01-02", "endingTimestamp": "2026-01-01"},
+    ],
+)
+def test_a_batch_that_ends_before_it_begins_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(BadOption, match="ends before it begins"):
+        batch_options({"endpoint": URL} | given)
+    batch_options({"endpoint": URL, "startingOffsets": "8", "endingOffsets": "8"})
+
+
+def test_numbers_of_any_length_are_refused_like_others() -> None:
+    """Python itself reads no more than 4,300 digits."""
+    with pytest.raises(BadOption, match="give a whole number from 1 on"):
+        batch_options({"endpoint": URL, "minPartitions": "9" * 5000})
+    for digits in (20, 5000):
+        assert parse_time("-" + "9" * digits) is None
+    assert parse_time("9223372036854775") == Place(Anchor.TIME, 9223372036854775000)

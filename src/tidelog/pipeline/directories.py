@@ -1,10 +1,19 @@
-"""Whole directories of files that Spark wrote: made durable, removed."""
+"""Whole directories of files that Spark wrote: made durable, read back, removed."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Final
 
 from tidelog.storage.os_vfs import OsVfs
+
+_OF_PATTERNS: Final = re.compile(r"[\[\]{}*?\\]")
+
+
+def literal(path: str | Path) -> str:
+    """A path for Spark to read, which takes every path for a pattern of paths."""
+    return _OF_PATTERNS.sub(r"\\\g<0>", str(path))
 
 
 def sync_tree(directory: Path) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tidelog.core.compaction.horizon import DeleteHorizon
-from tidelog.errors import BadOption, MissedDeletes, Trimmed
+from tidelog.errors import BadOption, MissedDeletes, Trimmed, WrongLog
 from tidelog.formats.archive_manifest import ArchivedFile, ArchiveManifest
 from tidelog.formats.messages import Position
 from tidelog.spark.archive_directory import check_origin, read_manifest
@@ -47,6 +47,19 @@ class ArchivedTopic:
         self.log_first: Final = live.first_available
         """The first GLSN that was in the log."""
         self._manifest = self._read()
+        self._check_length()
+
+    def _check_length(self) -> None:
+        """A log that is shorter than its archive will give its GLSNs once more."""
+        if not self._manifest.files:
+            return
+        end = self.live.position().glsn
+        if end < self.archive_end:
+            raise WrongLog(
+                f"topic {self.name!r} ends at GLSN {end - 1}, but the archive in "
+                f"{self._directory} goes to {self.archive_end - 1}: was the log put back from a "
+                "backup? Read it without the archive, or the files of the archive without it"
+            )
 
     def _read(self) -> ArchiveManifest:
         """The archive as it is now."""

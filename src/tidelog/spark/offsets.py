@@ -20,6 +20,7 @@ import msgspec
 from tidelog.errors import BadOption
 
 GLSN_END: Final = 1 << 63
+_DIGITS_MAX: Final = 20
 
 
 class Anchor(Enum):
@@ -85,8 +86,9 @@ def parse_place(text: str) -> Place | None:
 def parse_time(text: str) -> Place | None:
     """Milliseconds since 1970, or an ISO 8601 time (UTC unless it has a zone); None if neither."""
     if text.isascii() and text.removeprefix("-").isdecimal():
-        microseconds = int(text) * 1000
-        return Place(Anchor.TIME, microseconds) if abs(microseconds) < GLSN_END else None
+        microseconds = int(text[:_DIGITS_MAX]) * 1000
+        fits = len(text) < _DIGITS_MAX and abs(microseconds) < GLSN_END
+        return Place(Anchor.TIME, microseconds) if fits else None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -10,6 +10,7 @@ from tidelog.net.endpoint import LogUrl, parse_url
 
 DEFAULT_TOPIC = "default"
 _COUNT_END = 1 << 63
+_DIGITS_MAX = 19
 _SECRETS = ("token", "password", "secret")
 
 
@@ -40,7 +41,8 @@ class OptionValues:
         value = self.text(name)
         if value is None:
             return default
-        if not (value.isascii() and value.isdecimal() and least <= int(value) < _COUNT_END):
+        digits = value.isascii() and value.isdecimal() and len(value) <= _DIGITS_MAX
+        if not (digits and least <= int(value) < _COUNT_END):
             raise self.wrong(name, f"give a whole number from {least} on")
         return int(value)
 

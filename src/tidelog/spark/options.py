@@ -107,6 +107,12 @@ def batch_options(given: Mapping[str, str]) -> ReadOptions:
         raise values.wrong(
             "endingOffsets", "a batch up to there has no rows; give latest or a GLSN"
         )
+    start, end = options.start, options.end
+    if start.anchor is end.anchor and start.number > end.number:
+        raise BadOption(
+            f"the read ends before it begins: from {start.anchor.value} {start.number} up to "
+            f"{end.number}; exchange start and end"
+        )
     return options
 
 

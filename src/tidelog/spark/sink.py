@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
 
@@ -58,6 +59,16 @@ class StagedRows(WriterCommitMessage):
     query: str
     """The id of the streaming query, which only tasks are told; empty in a batch job."""
     stages: tuple[int, ...]
+
+
+class Outcome(Enum):
+    """What the log says of a batch that is to be published."""
+
+    PUBLISHED = "published"
+    REPEATED = "repeated"
+    """It was the last one of its writer already."""
+    OUTRUN = "outrun"
+    """Later ones of its writer are there.  Spark commits a batch before it begins the next one."""
 
 
 Messages: TypeAlias = Sequence[WriterCommitMessage | None]
@@ -111,7 +122,12 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         staged = _staged(messages)
         writer = self._options.writer or next((f"query:{one.query}" for one in staged), "")
-        publish(self._options, writer, batchId, messages)
+        if publish(self._options, writer, batchId, messages) is Outcome.OUTRUN:
+            raise BadOption(
+                f"{writer} has published batches after number {batchId}, so this one was not "
+                "published: does another query write under the same 'writerId', or did a query "
+                "begin again with a new checkpoint? Give it another 'writerId', or leave that out"
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         discard(self._options, messages)
@@ -155,16 +171,19 @@ def _task() -> tuple[int, str, int | None]:
     )
 
 
-def publish(options: SinkOptions, writer: str, batch: int, messages: Messages) -> None:
+def publish(options: SinkOptions, writer: str, batch: int, messages: Messages) -> Outcome:
     """Let all readers see what the tasks staged, once (S2); in the driver."""
     staged = _staged(messages)
     stages = [stage for one in staged for stage in one.stages]
     if not stages:
-        return
+        return Outcome.PUBLISHED
     with connected(options.connection) as topic:
         published = topic.publish(writer, batch, stages)
-    if published.duplicate:
-        LOGGER.info("batch %d of %s was in the log already", batch, writer)
+    if not published.duplicate:
+        return Outcome.PUBLISHED
+    LOGGER.info("batch %d of %s was in the log already", batch, writer)
+    # How many entries a batch had is known of a writer's last one only.
+    return Outcome.REPEATED if published.entries else Outcome.OUTRUN
 
 
 def discard(options: SinkOptions, messages: Messages) -> None:

@@ -68,12 +68,19 @@ def run(
 
 
 def check_history(topic: ArchivableTopic, home: ArchiveHome, manifest: ArchiveManifest) -> None:
-    """Raise if the log has another entry in the place of the last one that is archived.
+    """Raise if the log has another entry in the place of the last one that is archived, or none.
 
     So it is with a log that was put back from a backup, and went on from there.
     """
+    end = topic.position().glsn
+    if end < manifest.glsn_end:
+        raise WrongLog(
+            f"topic {topic.name!r} ends at GLSN {end - 1}, but the archive in {home.directory} "
+            f"goes to {manifest.glsn_end - 1}: was the log put back from a backup? Begin another "
+            "archive, in another directory"
+        )
     archived = home.last_row(manifest, IDENTITY)
-    if archived is None or not topic.first_available <= archived["glsn"] < topic.position().glsn:
+    if archived is None or archived["glsn"] < topic.first_available:
         return
     glsn = archived["glsn"]
     for batch in topic.read_arrow(glsn, glsn + 1, columns=IDENTITY):

@@ -18,6 +18,7 @@ from tidelog.formats.audit_messages import CheckedFile
 from tidelog.interface.arrow_columns import JoinedSlices
 from tidelog.net.endpoint import parse_endpoint
 from tidelog.pipeline.auditing.findings import Finding, FindingKind
+from tidelog.pipeline.auditing.identity import told_by
 from tidelog.pipeline.auditing.row_digests import row_digests
 from tidelog.pipeline.auditing.rows import ENTRIES, Found, Lost, Tally, Told, entry_rows, told_rows
 from tidelog.pipeline.auditing.tasks import FilesTask, ReadTask, Task
@@ -43,6 +44,12 @@ def run_tasks(
         task = tasks[number]
         endpoint = parse_endpoint(task.endpoint)
         with connect_node(endpoint, timeout=timeout, log_id=log_id) as node:
+            try:
+                told_by(node, task.node, task.endpoint)  # D1
+            except LogError as error:  # D2
+                lost = Lost(task.stream, task.node, str(error))
+                yield told_rows([lost], ENTRIES, task.stream)
+                continue
             if isinstance(task, ReadTask):
                 yield from ReplicaRead(task).run(node)
             else:

@@ -13,6 +13,7 @@ from tidelog.interface.audit_figures import AuditedNode, AuditedReplica
 from tidelog.interface.cluster_figures import ClusterStatus, ClusterStream
 from tidelog.net.endpoint import parse_endpoint, parse_url
 from tidelog.pipeline.auditing.findings import LeftOut
+from tidelog.pipeline.auditing.identity import told_by
 from tidelog.pipeline.auditing.tasks import AuditReplica, AuditTopic
 
 SINGLE: Final = "single"
@@ -46,15 +47,20 @@ def find_targets(url: str, topics: Sequence[str] | None, timeout: float) -> Targ
             status = admin.status()
     except WrongState:
         endpoint = str(parse_url(url).endpoints[0])
-        found = single_node(endpoint, ask(endpoint, timeout))
+        found = single_node(endpoint, _ask_single(endpoint, timeout))
     else:
         found = cluster(status, _ask_all(status, timeout))
     return found if topics is None else only_topics(found, topics)
 
 
-def ask(endpoint: str, timeout: float, log_id: bytes = b"") -> AuditedNode:
-    """What the node at an address says of itself."""
+def ask(number: int, endpoint: str, timeout: float, log_id: bytes) -> AuditedNode:
+    """What a node says of itself, if it is the one that is at this address."""
     with connect_node(parse_endpoint(endpoint), timeout=timeout, log_id=log_id) as node:
+        return told_by(node, number, endpoint)
+
+
+def _ask_single(endpoint: str, timeout: float) -> AuditedNode:
+    with connect_node(parse_endpoint(endpoint), timeout=timeout) as node:
         return node.replicas()
 
 
@@ -63,7 +69,7 @@ def ask_again(targets: Targets, timeout: float) -> dict[tuple[int, int], Audited
     found: dict[tuple[int, int], AuditedReplica] = {}
     for number, endpoint in targets.endpoints.items():
         try:
-            told = ask(endpoint, timeout, targets.log_id)
+            told = ask(number, endpoint, timeout, targets.log_id)
         except LogError:
             continue  # What it said at first has to do.
         found |= {(number, one.stream): one for one in told.replicas}
@@ -102,7 +108,7 @@ def _ask_all(status: ClusterStatus, timeout: float) -> dict[int, AuditedNode | s
         # One that was too slow to be in the status is asked once more, but not for long.
         patience = timeout if node.answers else min(timeout, SILENT_SECONDS)
         try:
-            told[node.node] = ask(node.clients, patience, log_id)
+            told[node.node] = ask(node.node, node.clients, patience, log_id)
         except LogError as error:
             told[node.node] = str(error) if node.answers else "its node does not answer"
     return told

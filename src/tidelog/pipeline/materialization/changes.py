@@ -26,12 +26,12 @@ FACT_COLUMNS: Final = (*WHO, "kind", *WHEN, "value", "timestamp")
 
 ROW_SCHEMA: Final = (
     "storage_id BIGINT, key BINARY, value BINARY, write_version BINARY, glsn BIGINT, "
-    "stream BIGINT, timestamp TIMESTAMP"
+    "stream BIGINT, timestamp TIMESTAMP_LTZ"
 )
 GRAVE_SCHEMA: Final = (
     "storage_id BIGINT, stream BIGINT, key BINARY, kind STRING, write_version BINARY, glsn BIGINT"
 )
-FACT_SCHEMA: Final = GRAVE_SCHEMA + ", value BINARY, timestamp TIMESTAMP"
+FACT_SCHEMA: Final = GRAVE_SCHEMA + ", value BINARY, timestamp TIMESTAMP_LTZ"
 COUNTED: Final = {
     "appends": "APPEND",
     "puts": "PUT",
@@ -83,7 +83,7 @@ def as_facts(rows: DataFrame) -> DataFrame:
     if "value" in rows.columns:
         return rows.withColumn("kind", F.lit("PUT")).select(*FACT_COLUMNS)
     empty = rows.withColumn("value", F.lit(None).cast("binary"))
-    return empty.withColumn("timestamp", F.lit(None).cast("timestamp")).select(*FACT_COLUMNS)
+    return empty.withColumn("timestamp", F.lit(None).cast("timestamp_ltz")).select(*FACT_COLUMNS)
 
 
 def outliving_keys(facts: DataFrame, graves: DataFrame) -> DataFrame:
@@ -107,7 +107,7 @@ def killed_rows(rows: DataFrame, graves: DataFrame) -> DataFrame:
         F.lit("DELETE").alias("kind"),
         *(F.col(f"grave.{name}") for name in WHEN),
         F.lit(None).cast("binary").alias("value"),
-        F.lit(None).cast("timestamp").alias("timestamp"),
+        F.lit(None).cast("timestamp_ltz").alias("timestamp"),
     )
 
 

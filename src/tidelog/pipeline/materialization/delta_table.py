@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyarrow import dataset
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog.errors import WrongLog
-from tidelog.pipeline.directories import remove_tree
+from tidelog.errors import BadOption, WrongLog
+from tidelog.pipeline.directories import literal, remove_tree
 from tidelog.pipeline.materialization.changes import (
     FACT_COLUMNS,
     FACT_SCHEMA,
@@ -33,6 +34,7 @@ from tidelog.pipeline.materialization.changes import (
     outliving_storages,
 )
 from tidelog.pipeline.materialization.facts import Facts, frame_of, may_be_late
+from tidelog.pipeline.materialization.parquet_table import is_parquet_table
 from tidelog.pipeline.materialization.tables import Beginning, Origin
 
 GRAVES: Final = "_tombstones"
@@ -50,6 +52,10 @@ _TYPES: Final = {
     "glsn": pa.int64(),
     "timestamp": _TIME,
 }
+_STAGED: Final = dataset.ParquetFileFormat(
+    read_options=dataset.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+)
+"""As Spark writes times; in nanoseconds only those from 1677 to 2262 would fit."""
 _SAME: Final = "t.storage_id = s.storage_id AND t.stream = s.stream AND t.key = s.key"
 _NEWER: Final = (
     "(s.write_version > t.write_version OR (s.write_version = t.write_version AND s.glsn > t.glsn))"
@@ -63,6 +69,13 @@ class DeltaFacts:
         self, spark: SparkSession, path: Path, origin: Origin, beginning: Beginning
     ) -> None:
         """Open the table, or make one that begins here."""
+        if is_parquet_table(str(path)):
+            raise BadOption(
+                f"{path} holds a table of the format parquet: give that format, or use another "
+                "directory"
+            )
+        if "%" in str(path):  # delta-rs takes it for an escape, and looks in another directory.
+            raise BadOption(f"{path} has a % in it: use another directory, or the format parquet")
         self._spark = spark
         self._path = path
         self._explicit = origin.explicit
@@ -128,7 +141,7 @@ class DeltaFacts:
         try:
             rows.write.mode("overwrite").parquet(str(stage))
             schema = pa.schema([(name, _TYPES[name]) for name in rows.columns])
-            made = dataset.dataset(stage, schema, format="parquet").scanner().to_reader()
+            made = dataset.dataset(stage, schema, format=_STAGED).scanner().to_reader()
             write_deltalake(table, made, mode="overwrite", commit_properties=commit)
         finally:
             remove_tree(stage)
@@ -214,7 +227,12 @@ def delta_rows(spark: SparkSession, path: str) -> DataFrame | None:
 
 def _frame(spark: SparkSession, table: DeltaTable, schema: str) -> DataFrame:
     """Copy-on-write leaves whole Parquet files: Spark needs no Delta to read them."""
-    files = table.file_uris()
+    files = delta_files(table)
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*files)
+    return spark.read.schema(schema).parquet(*map(literal, files))
+
+
+def delta_files(table: DeltaTable) -> list[str]:
+    """The paths of a table's files, which delta-rs tells as parts of a URL."""
+    return [unquote(uri) for uri in table.file_uris()]

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from tidelog.core.compaction.horizon import DeleteHorizon
 from tidelog.errors import MissedDeletes
-from tidelog.pipeline.directories import remove_tree
+from tidelog.pipeline.directories import literal, remove_tree
 from tidelog.pipeline.materialization.changes import COUNTED, FACT_COLUMNS, facts_of_entries
 from tidelog.pipeline.materialization.progress import Counts
 from tidelog.pipeline.materialization.tables import Beginning, Table
@@ -106,7 +106,7 @@ class Rebuilder:
         try:
             facts = facts_of_entries(self._entries.between(begin, end))
             facts.write.mode("overwrite").parquet(str(stage))
-            yield self._entries.spark.read.schema(facts.schema).parquet(str(stage))
+            yield self._entries.spark.read.schema(facts.schema).parquet(literal(stage))
         finally:
             remove_tree(self._path / STAGE)
 

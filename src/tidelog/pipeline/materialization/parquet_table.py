@@ -20,7 +20,7 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.errors import BadOption, CorruptData, WrongLog
-from tidelog.pipeline.directories import remove_tree, sync_tree
+from tidelog.pipeline.directories import literal, remove_tree, sync_tree
 from tidelog.pipeline.materialization.changes import (
     FACT_SCHEMA,
     GRAVE_COLUMNS,
@@ -41,6 +41,7 @@ CURRENT: Final = "_current"
 GRAVES: Final = "_tombstones"
 _POINTER_BYTES_MAX: Final = 64 * 1024
 _VERSION: Final = "v-"
+_DELTA_LOG: Final = "_delta_log"
 
 
 class Pointer(msgspec.Struct, frozen=True):
@@ -68,7 +69,7 @@ class ParquetFacts:
         path.mkdir(parents=True, exist_ok=True)
         found = _pointer(path)
         if found is None:
-            if any(path.glob("[!_.]*")):
+            if any(path.glob("[!_.]*")) or (path / _DELTA_LOG).exists():
                 raise BadOption(f"{path} holds something else than a table: use another directory")
             found = Pointer(uuid4().hex, origin, beginning.glsn, beginning=beginning)
             self._point_to(found)
@@ -182,7 +183,7 @@ def _pointer(path: Path) -> Pointer | None:
 def _frame(spark: SparkSession, path: Path, version: str, schema: str) -> DataFrame:
     if not version:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(str(path / version))
+    return spark.read.schema(schema).parquet(literal(path / version))
 
 
 def _row_count(directory: Path) -> int:

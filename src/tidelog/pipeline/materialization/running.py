@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 ENTRY_COLUMNS: Final = (
     "glsn BIGINT, stream BIGINT, kind STRING, storage_id BIGINT, key BINARY, value BINARY, "
-    "write_version BINARY, timestamp TIMESTAMP"
+    "write_version BINARY, timestamp TIMESTAMP_LTZ"
 )
-"""What is read of the log."""
+"""What is read of the log.  TIMESTAMP alone means what the session says."""
 BATCH_RECORDS_MAX: Final = 1_000_000
 BATCH_BYTES_MAX: Final = 256 * MIB
 """What a batch comes down to passes through the driver: this bounds its memory."""
@@ -164,7 +164,9 @@ class _Stream:
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            raise self._failure or typed(error) from error
+            # What a batch failed with may be an error of a task of Spark, too.
+            failure = self._failure or error
+            raise typed(failure) if isinstance(failure, PySparkException) else failure from error
         except KeyboardInterrupt:
             if self._work.once:
                 raise

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 import tidelog
 from tidelog.errors import BadOption
+from tidelog.pipeline.directories import literal
 from tidelog.pipeline.replaying.ledger import CHUNKS_END, Ledger, Note
 from tidelog.pipeline.replaying.mapping import Mapping, entries, materialized_entries, ordered
 from tidelog.pipeline.replaying.progress import ReplayProgress, ReplaySummary
@@ -128,14 +129,16 @@ class Replay:
 
     def _rows(self, files: Sequence[TableFile]) -> DataFrame:
         """Rows with the columns of the whole table, whatever these files have of them."""
-        reader = self._spark.read.option("basePath", str(self._base())).schema(self._schema)
-        return reader.parquet(*(file.path for file in files))
+        paths = [literal(file.path) for file in files]
+        return self._reader().schema(self._schema).parquet(*paths)
 
     @cached_property
     def _schema(self) -> StructType:
-        reader = self._spark.read.option("basePath", str(self._base()))
-        every = [file.path for file in self._version.files]
-        return reader.option("mergeSchema", "true").parquet(*every).schema
+        every = [literal(file.path) for file in self._version.files]
+        return self._reader().option("mergeSchema", "true").parquet(*every).schema
+
+    def _reader(self) -> DataFrameReader:
+        return self._spark.read.option("basePath", str(self._base()))
 
     def _base(self) -> Path:
         """Below it directories may be named after columns."""

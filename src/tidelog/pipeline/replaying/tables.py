@@ -83,6 +83,8 @@ def _materialized_parquet(path: Path) -> TableVersion:
 def _delta(path: Path) -> TableVersion | None:
     try:
         from deltalake import DeltaTable  # noqa: PLC0415
+
+        from tidelog.pipeline.materialization.delta_table import delta_files  # noqa: PLC0415
     except ImportError:
         if (path / "_delta_log").is_dir():
             raise
@@ -101,7 +103,7 @@ def _delta(path: Path) -> TableVersion | None:
         path=path,
         format="delta",
         identity=f"{metadata.id}:{table.version()}",
-        files=_counted(map(Path, sorted(table.file_uris()))),
+        files=_counted(map(Path, sorted(delta_files(table)))),
         is_materialized=names == ROW_COLUMNS,
     )
 
