@@ -22,6 +22,7 @@ from tidelog.errors import (
     OutOfOrder,
     RevisionConflict,
     Sealed,
+    TopicExists,
     Unauthorized,
     UnknownTopic,
     WrongLog,
@@ -33,6 +34,7 @@ from tidelog.formats.messages import (
     Answer,
     AppendBatches,
     Cancel,
+    CreateTopic,
     Describe,
     Done,
     Get,
@@ -124,6 +126,8 @@ class FakeCluster:
         self.entries: list[tuple[int, int, bytes]] = []
         """(stream, LLSN, value) by GLSN - 1."""
         self.positions: dict[str, NamedPosition] = {}
+        self.made: dict[str, TopicDescription] = {}
+        """Topics beside the one that is always there; they can only be described."""
         self.placed = placed
         self.nodes = [FakeNode(self, number) for number in range(nodes)]
 
@@ -148,25 +152,33 @@ class FakeCluster:
         return str(self.nodes[leader].endpoint) if leader >= 0 else ""
 
     def take(self, request: AppendBatches, attachment: memoryview) -> tuple[WireReceipt, ...]:
+        streams = [self.streams[number] for number in request.streams]
+        for stream, after in zip(streams, request.after or (0,) * len(streams), strict=True):
+            self._check(stream, request, after)
         receipts, offset = [], 0
-        for number in request.streams:
+        for stream in streams:
             batch = decode_batch(attachment, offset)
             offset += batch.length
-            receipts.append(self._take_one(self.streams[number], request, batch.values()))
+            receipts.append(self._take_one(stream, request, batch.values()))
         return tuple(receipts)
+
+    def _check(self, stream: FakeStream, request: AppendBatches, after: int) -> None:
+        """Raise if a log stream does not take its part: then none of them does."""
+        producer = request.producer
+        if stream.is_sealed:
+            raise Sealed(f"stream {stream.number} is sealed")
+        known = stream.producers.lookup(producer, request.sequence) if producer else None
+        if known is None and after and stream.producers.is_new(producer, after):
+            raise OutOfOrder(f"append {after} has not arrived")
 
     def _take_one(
         self, stream: FakeStream, request: AppendBatches, values: list[bytes]
     ) -> WireReceipt:
         producer, sequence = request.producer, request.sequence
-        if stream.is_sealed:
-            raise Sealed(f"stream {stream.number} is sealed")
         known = stream.producers.lookup(producer, sequence) if producer else None
         if known is not None:
             glsn = stream.glsns[known.llsn_begin - 1]
             return WireReceipt(stream.number, glsn, known.llsn_begin, known.count, True)
-        if request.after and stream.producers.is_new(producer, request.after):
-            raise OutOfOrder(f"append {request.after} has not arrived")
         begin, glsn = len(stream.glsns) + 1, len(self.entries) + 1
         for offset, value in enumerate(values):
             stream.glsns.append(glsn + offset)
@@ -306,9 +318,9 @@ class FakeSession:
             case AppendBatches():
                 self._append(number, request, attachment)
             case Describe():
-                if request.topic not in ("", TOPIC):
-                    raise UnknownTopic(f"there is no topic {request.topic!r}")
-                self._answer(number, self.cluster.describe())
+                self._answer(number, self._describe(request.topic))
+            case CreateTopic():
+                self._create(number, request)
             case ReadPage():
                 self.node.on_read()
                 task = asyncio.get_running_loop().create_task(self._read(number, request))
@@ -404,6 +416,29 @@ class FakeSession:
             data.append(batch)
         page = Page(tuple(pieces), begin, end, 1, high)
         self._answer(number, page, [b"".join(data)] if data else [])
+
+    # -- topics -------------------------------------------------------------------------------
+
+    def _describe(self, topic: str) -> TopicDescription:
+        if topic in self.cluster.made:
+            return self.cluster.made[topic]
+        if topic not in ("", TOPIC):
+            raise UnknownTopic(f"there is no topic {topic!r}")
+        return self.cluster.describe()
+
+    def _create(self, number: int, request: CreateTopic) -> None:
+        act = self.node.script.popleft() if self.node.script else Take()
+        if request.topic in self.cluster.made:
+            raise TopicExists(f"there is a topic {request.topic!r}")
+        streams = tuple(range(10, 10 + request.streams))
+        made = TopicDescription(
+            2, request.topic, streams, request.streams, request.versions, 1, 0, ()
+        )
+        self.cluster.made[request.topic] = made
+        if isinstance(act, HangUp):
+            self.connection.abort()
+        else:
+            self._answer(number, made)
 
     # -- positions ----------------------------------------------------------------------------
 

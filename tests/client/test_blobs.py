@@ -24,7 +24,14 @@ from tests.client.uploads import (
     parts_of,
     tear,
 )
-from tidelog.errors import BadEntry, BadOption, CorruptData, UnknownBlob
+from tidelog.errors import (
+    BadEntry,
+    BadOption,
+    CorruptData,
+    DiskFull,
+    PartlyAppended,
+    UnknownBlob,
+)
 from tidelog.formats.topic_blob import (
     BlobDescription,
     BlobState,
@@ -241,6 +248,23 @@ def test_a_deletion_that_broke_off_is_gone_on_with(log: LogHandle) -> None:
     assert log.collect_blobs(0).torn == 1
     assert parts_left(log, collected) == []
     assert list(log.list_blobs()) == []
+
+
+def test_a_deletion_that_fails_half_way_is_not_told_as_refused(log: LogHandle) -> None:
+    blob = log.put_blob(LONG)
+
+    def full(_: object) -> None:
+        raise DiskFull("no room")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidelog.interface.blobs.calls.deletes_of", full)
+        with pytest.raises(PartlyAppended, match="no room; delete it again") as caught:
+            log.delete_blob(blob)
+    assert not caught.value.definite
+    with pytest.raises(UnknownBlob):
+        log.open_blob(blob)
+    log.delete_blob(blob)
+    assert parts_left(log, blob) == []
 
 
 def test_an_upload_that_broke_off_is_not_seen_and_is_collected(log: LogHandle) -> None:

@@ -14,7 +14,7 @@ import pytest
 import tidelog
 from tests.client.served import Node
 from tests.client.uploads import LONG, Broken, breaking
-from tidelog.errors import BadOption, CorruptData, UnknownBlob
+from tidelog.errors import BadOption, CorruptData, DiskFull, PartlyAppended, UnknownBlob
 from tidelog.formats.topic_blob import encode_part, part_key, topics_of_blobs
 from tidelog.interface.async_handles import AsyncLogHandle
 from tidelog.interface.blobs.figures import BlobCollection, BlobInfo
@@ -97,6 +97,25 @@ def test_any_range_of_a_blob_can_be_read(run: Run) -> None:
             assert await reader.read(begin, size) == wanted, (begin, size)
         with pytest.raises(BadOption):
             await reader.read(-1)
+
+    run(work)
+
+
+def test_a_deletion_that_fails_half_way_is_not_told_as_refused(run: Run) -> None:
+    async def work(log: AsyncLogHandle) -> None:
+        blob = await log.put_blob(LONG)
+
+        def full(_: object) -> None:
+            raise DiskFull("no room")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tidelog.interface.blobs.async_calls.deletes_of", full)
+            with pytest.raises(PartlyAppended, match="no room; delete it again"):
+                await log.delete_blob(blob)
+        with pytest.raises(UnknownBlob):
+            await log.open_blob(blob)
+        await log.delete_blob(blob)
+        assert [info async for info in log.list_blobs()] == []
 
     run(work)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.client.fake_nodes import FakeCluster, HangUp, Refuse
 from tests.client.test_cluster_errors import with_cluster
@@ -16,7 +17,9 @@ from tidelog.errors import (
     NotLeader,
     RevisionConflict,
     StaleWrite,
+    TopicExists,
 )
+from tidelog.formats.messages import TopicDescription
 from tidelog.interface.positions import NamedPosition
 
 DEFINITE: list[LogError] = [
@@ -82,5 +85,58 @@ def test_a_position_that_may_be_stored_was_not_certainly_refused() -> None:
         assert await log.store_position("reader", 8, expected=1) == NamedPosition(8, 2)
         with pytest.raises(RevisionConflict):
             await log.store_position("reader", 9, expected=1)
+
+    with_cluster(work, nodes=1)
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_position_that_was_stored_over_was_not_certainly_refused(others: int) -> None:
+    """The answer of the first try is lost, and somebody goes on from what it has stored."""
+
+    class StoredOver(dict[str, NamedPosition]):
+        def __setitem__(self, name: str, position: NamedPosition) -> None:
+            super().__setitem__(name, NamedPosition(99, position.revision + others))
+
+    async def work(cluster: FakeCluster, log: AsyncRemoteLog) -> None:
+        [node] = cluster.nodes
+        cluster.positions = StoredOver()
+        node.script.append(HangUp(took=True))
+        with pytest.raises(ConnectionLost, match="faster; it may have taken effect") as caught:
+            await log.store_position("reader", 7, expected=0)
+        assert not caught.value.definite
+
+    with_cluster(work, nodes=1)
+
+
+def test_a_position_whose_place_somebody_else_took_was_certainly_refused() -> None:
+    class TakenByOthers(dict[str, NamedPosition]):
+        def __setitem__(self, name: str, position: NamedPosition) -> None:
+            super().__setitem__(name, NamedPosition(99, position.revision))
+
+    async def work(cluster: FakeCluster, log: AsyncRemoteLog) -> None:
+        [node] = cluster.nodes
+        cluster.positions = TakenByOthers()
+        node.script.append(HangUp(took=False))
+        with pytest.raises(RevisionConflict, match="somebody was faster"):
+            await log.store_position("reader", 7, expected=0)
+
+    with_cluster(work, nodes=1)
+
+
+def test_a_topic_that_was_made_and_got_streams_since_was_not_refused() -> None:
+    class Grown(dict[str, TopicDescription]):
+        def __setitem__(self, name: str, made: TopicDescription) -> None:
+            super().__setitem__(name, replace(made, streams=(*made.streams, 77)))
+
+    async def work(cluster: FakeCluster, log: AsyncRemoteLog) -> None:
+        [node] = cluster.nodes
+        cluster.made = Grown()
+        node.script.append(HangUp(took=True))
+        topic = await log.create_topic("other", streams=2)
+        assert topic.streams == (10, 11, 77)
+        # Of what is there with other streams for keys, no try of this call was the maker.
+        node.script.append(HangUp(took=True))
+        with pytest.raises(TopicExists):
+            await log.create_topic("other", streams=3)
 
     with_cluster(work, nodes=1)

@@ -14,18 +14,19 @@ import tidelog
 from tests.client.proxy import Proxy
 from tests.client.served import Node
 from tidelog.client.channel import Channel
-from tidelog.client.lanes import Loose
 from tidelog.client.link import Reply
 from tidelog.client.log import CLIENT
 from tidelog.client.pages import PageReader, records_in, slices_of
 from tidelog.client.pool import Pool
 from tidelog.client.retries import Reconnect
 from tidelog.client.run import attachments_of
+from tidelog.client.shipments import Loose
 from tidelog.client.shipper import Shipper
 from tidelog.errors import DeadlineExceeded, OutOfOrder, Trimmed
 from tidelog.formats.batch import encode_values
 from tidelog.formats.messages import (
     AppendBatches,
+    CreateTopic,
     Describe,
     FindEnd,
     Get,
@@ -292,7 +293,7 @@ def test_an_append_does_not_overtake_the_one_that_it_names(served: Node) -> None
             async def send(sequence: int, after: int) -> int:
                 body = encode_values([b"%d" % sequence], timestamp_us=1)
                 reply = await channel.ask(
-                    AppendBatches("default", (1,), 7, sequence, after),
+                    AppendBatches("default", (1,), 7, sequence, (after,)),
                     seconds=WAIT_SECONDS,
                     attachments=attachments_of([Part(1, body)]),
                 )
@@ -308,5 +309,39 @@ def test_an_append_does_not_overtake_the_one_that_it_names(served: Node) -> None
                 await send(9, after=3)
             third, fourth = await asyncio.gather(send(3, after=2), send(4, after=3))
             assert (third, fourth) == (3, 4)
+
+    run(main())
+
+
+def test_an_append_to_several_streams_overtakes_in_none_of_them(served: Node) -> None:
+    """What it names is missing in one of them, so none of them takes it."""
+
+    async def main() -> None:
+        async with channel_to(served.url) as channel:
+            created = CreateTopic("several", 2, "log")
+            described = (await channel.ask(created, seconds=WAIT_SECONDS)).answer
+            assert isinstance(described, TopicDescription)
+
+            async def send(sequence: int, after: dict[int, int]) -> list[tuple[int, int]]:
+                body = encode_values([b"%d" % sequence], timestamp_us=1)
+                reply = await channel.ask(
+                    AppendBatches("several", tuple(after), 7, sequence, tuple(after.values())),
+                    seconds=WAIT_SECONDS,
+                    attachments=attachments_of([Part(stream, body) for stream in after]),
+                )
+                assert isinstance(reply.answer, Receipts)
+                return [(one.stream, one.llsn) for one in reply.answer.receipts]
+
+            one, other = described.streams
+            assert await send(1, {one: 0}) == [(one, 1)]
+            with pytest.raises(OutOfOrder, match="append 2 of producer 7"):
+                await send(3, {one: 1, other: 2})
+            with pytest.raises(OutOfOrder, match="append 3 of producer 7"):
+                await send(4, {one: 3})
+            assert await send(2, {other: 0}) == [(other, 1)]
+            assert await send(3, {one: 1, other: 2}) == [(one, 2), (other, 2)]
+            assert await send(3, {one: 1, other: 2}) == [(one, 2), (other, 2)]
+            fourth, fifth = await asyncio.gather(send(4, {one: 3}), send(5, {other: 3, one: 4}))
+            assert (fourth, fifth) == ([(one, 3)], [(other, 3), (one, 4)])
 
     run(main())

@@ -20,12 +20,9 @@ from tidelog.client.lanes import (
     SHIPMENT_BYTES,
     SHIPMENT_ENTRIES,
     Lane,
-    Loose,
-    Shipment,
-    Ticket,
-    Whole,
-    fail,
+    Lanes,
 )
+from tidelog.client.shipments import Loose, Shipment, Ticket, Whole, fail
 from tidelog.core.replica.producers import ProducerTable
 from tidelog.errors import Busy, DeadlineExceeded, LogError, ProducerConflict, StaleWrite
 from tidelog.formats.batch import decode_batch, encode_values, seal_batch
@@ -87,7 +84,7 @@ def outcome_of(ticket: Ticket) -> Outcome[Receipt] | Outcome[tuple[Receipt, ...]
 
 
 def test_what_queues_up_while_the_window_is_full_goes_in_one_batch() -> None:
-    lane = Lane("t", STREAM, 7, window=1)
+    lane = Lanes("t", 7, window=1).lane(STREAM)
     first = loose(b"a")
     lane.offer(first)
     sent = lane.next_shipment(1)
@@ -109,7 +106,7 @@ def test_what_queues_up_while_the_window_is_full_goes_in_one_batch() -> None:
 
 def under_way() -> Lane:
     """A lane with one loose entry under way."""
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     lane.offer(loose(b"a"))
     assert lane.next_shipment(1) is not None
     return lane
@@ -161,7 +158,7 @@ def test_entries_that_wait_for_company_hold_up_no_batch() -> None:
 
 
 def test_entries_wait_for_no_answer_that_nobody_waits_for() -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     first = loose(b"a")
     lane.offer(first)
     assert lane.next_shipment(1) is not None
@@ -172,7 +169,7 @@ def test_entries_wait_for_no_answer_that_nobody_waits_for() -> None:
 
 
 def test_a_batch_of_loose_entries_is_bounded_in_bytes() -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     for _ in range(5):
         lane.offer(loose(bytes(SHIPMENT_BYTES // 2)))
     sizes = []
@@ -182,7 +179,7 @@ def test_a_batch_of_loose_entries_is_bounded_in_bytes() -> None:
 
 
 def test_a_batch_of_loose_entries_is_bounded_in_entries() -> None:
-    lane = Lane("t", STREAM, 7, company_bytes=0)
+    lane = Lanes("t", 7, company_bytes=0).lane(STREAM)
     for _ in range(5):
         lane.offer(loose(*[b"a"] * (SHIPMENT_ENTRIES // 2)))
     sizes = []
@@ -192,7 +189,7 @@ def test_a_batch_of_loose_entries_is_bounded_in_entries() -> None:
 
 
 def test_every_ticket_of_a_batch_gets_its_part_of_the_receipt() -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     tickets = [loose(b"a", b"b"), loose(b"c"), loose(b"d", b"e", b"f"), loose(b"g")]
     for ticket in tickets:
         lane.offer(ticket)
@@ -211,7 +208,7 @@ def test_every_ticket_of_a_batch_gets_its_part_of_the_receipt() -> None:
 
 def test_explicit_versions_share_a_batch_with_nobody() -> None:
     """One that is too old is refused; the others must not be refused with it."""
-    lane = Lane("t", STREAM, 7, company_bytes=0)
+    lane = Lanes("t", 7, company_bytes=0).lane(STREAM)
     for ticket in (loose(b"a"), versioned(b"b", 1), versioned(b"c", 2), loose(b"d")):
         lane.offer(ticket)
     found = []
@@ -221,7 +218,7 @@ def test_explicit_versions_share_a_batch_with_nobody() -> None:
 
 
 def test_keys_and_plain_values_share_a_batch_and_get_the_time_of_sending() -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     lane.offer(loose(b"a"))
     lane.offer(loose(Entry(Kind.PUT, b"b", b"k")))
     lane.offer(loose(Entry(Kind.PUT, b"c", b"l", timestamp_us=5)))
@@ -238,7 +235,7 @@ def test_keys_and_plain_values_share_a_batch_and_get_the_time_of_sending() -> No
 
 
 def test_after_a_loss_everything_is_sent_again_in_order_under_the_same_numbers() -> None:
-    lane = Lane("t", STREAM, 7, company_bytes=0)
+    lane = Lanes("t", 7, company_bytes=0).lane(STREAM)
     for value in (b"a", b"b", b"c"):
         lane.offer(loose(value))
         assert lane.next_shipment(1) is not None
@@ -253,7 +250,7 @@ def test_after_a_loss_everything_is_sent_again_in_order_under_the_same_numbers()
 
 
 def test_what_nobody_waits_for_is_not_sent_again() -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     ticket = loose(b"a")
     lane.offer(ticket)
     assert lane.next_shipment(1) is not None
@@ -264,7 +261,7 @@ def test_what_nobody_waits_for_is_not_sent_again() -> None:
 
 
 def test_a_conflict_on_a_second_try_means_that_the_first_was_refused() -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     ticket = loose(b"a")
     lane.offer(ticket)
     lane.next_shipment(1)
@@ -277,7 +274,7 @@ def test_a_conflict_on_a_second_try_means_that_the_first_was_refused() -> None:
 
 
 def test_a_duplicate_whose_place_was_compacted_away_has_no_glsn() -> None:
-    lane = Lane("t", STREAM, 7, window=1)
+    lane = Lanes("t", 7, window=1).lane(STREAM)
     tickets = [loose(b"a"), loose(b"b")]
     for ticket in tickets:
         lane.offer(ticket)
@@ -290,7 +287,7 @@ def test_a_duplicate_whose_place_was_compacted_away_has_no_glsn() -> None:
 
 
 def three_under_way() -> tuple[Lane, list[Shipment]]:
-    lane = Lane("t", STREAM, 7, company_bytes=0)
+    lane = Lanes("t", 7, company_bytes=0).lane(STREAM)
     sent = []
     for value in (b"a", b"b", b"c"):
         lane.offer(loose(value))
@@ -305,13 +302,14 @@ def resent(lane: Lane) -> list[tuple[int, int]]:
     lane.send_again()
     found = []
     while (shipment := lane.next_shipment(1)) is not None:
-        found.append((shipment.sequence, shipment.after))
+        [after] = shipment.after
+        found.append((shipment.sequence, after))
     return found
 
 
 def test_a_shipment_names_the_one_before_it_only_while_that_is_unanswered() -> None:
     lane, sent = three_under_way()
-    assert [(one.sequence, one.after) for one in sent] == [(1, 0), (2, 1), (3, 2)]
+    assert [(one.sequence, one.after) for one in sent] == [(1, (0,)), (2, (1,)), (3, (2,))]
     lane.answered(1, [Receipt("t", STREAM, 1, 1)])
     assert resent(lane) == [(2, 0), (3, 2)]
 
@@ -329,21 +327,9 @@ def test_what_follows_a_shipment_that_was_given_up_begins_a_new_run() -> None:
     assert resent(lane) == [(2, 0), (3, 2)]
 
 
-def test_appends_to_several_streams_name_nobody() -> None:
-    """No stream knows all of them, so each would be out of order in one."""
-    lane = Lane("t", -1, 7)
-    found = []
-    for _ in range(2):
-        lane.offer(whole([b"a"]))
-        shipment = lane.next_shipment(1)
-        assert shipment is not None
-        found.append(shipment.after)
-    assert found == [0, 0]
-
-
 def test_what_was_forgotten_in_between_counts_for_the_window() -> None:
     """The log may have it: with one more, it would not know the first one any longer."""
-    lane = Lane("t", STREAM, 7, window=3, company_bytes=0)
+    lane = Lanes("t", 7, window=3, company_bytes=0).lane(STREAM)
     tickets = [loose(b"%d" % number) for number in range(4)]
     for ticket in tickets[:3]:
         lane.offer(ticket)
@@ -357,7 +343,7 @@ def test_what_was_forgotten_in_between_counts_for_the_window() -> None:
 
 
 def test_a_full_window_that_nobody_waits_for_holds_nobody_back() -> None:
-    lane = Lane("t", STREAM, 7, window=1)
+    lane = Lanes("t", 7, window=1).lane(STREAM)
     first = loose(b"a")
     lane.offer(first)
     assert lane.next_shipment(1) is not None
@@ -366,11 +352,11 @@ def test_a_full_window_that_nobody_waits_for_holds_nobody_back() -> None:
     fail(first, DeadlineExceeded("too late"))
     following = lane.next_shipment(1)
     assert following is not None
-    assert (following.sequence, following.after) == (2, 0)
+    assert (following.sequence, following.after) == (2, (0,))
 
 
 def test_what_waits_for_less_shares_no_batch_with_what_waits_for_more() -> None:
-    lane = Lane("t", STREAM, 7, company_bytes=0)
+    lane = Lanes("t", 7, company_bytes=0).lane(STREAM)
     levels = (Ack.ORDERED, Ack.STORED, Ack.STORED, Ack.ORDERED)
     for ack in levels:
         lane.offer(Loose(Outcome[Receipt](), 1, 1.0, [b"a"], None, ack))
@@ -386,7 +372,7 @@ def test_what_waits_for_less_shares_no_batch_with_what_waits_for_more() -> None:
 def test_what_was_only_ever_refused_certainly_had_no_effect(
     refusal: bool | None, maybe: bool
 ) -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     ticket = loose(b"a")
     lane.offer(ticket)
     lane.next_shipment(1)
@@ -398,7 +384,7 @@ def test_what_was_only_ever_refused_certainly_had_no_effect(
 
 def test_a_refusal_is_no_proof_if_an_earlier_try_had_no_answer() -> None:
     """The old leader may have it, and lead again."""
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     ticket = loose(b"a")
     lane.offer(ticket)
     lane.next_shipment(1)
@@ -413,7 +399,7 @@ def test_a_refusal_is_no_proof_if_an_earlier_try_had_no_answer() -> None:
 
 @pytest.mark.parametrize("sent", [False, True])
 def test_a_lane_knows_what_was_sent(sent: bool) -> None:
-    lane = Lane("t", STREAM, 7)
+    lane = Lanes("t", 7).lane(STREAM)
     ticket = loose(b"a")
     lane.offer(ticket)
     if sent:
@@ -483,7 +469,8 @@ class LaneMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lane = Lane("t", STREAM, PRODUCER, window=WINDOW, company_bytes=self.COMPANY_BYTES)
+        lanes = Lanes("t", PRODUCER, window=WINDOW, company_bytes=self.COMPANY_BYTES)
+        self.lane = lanes.lane(STREAM)
         self.leader, self.other = Replica(), Replica()
         self.committed = 0
         self.wire: list[Sent] = []
@@ -523,7 +510,8 @@ class LaneMachine(RuleBasedStateMachine):
         shipment = self.lane.next_shipment(1)
         if shipment is not None:
             values = tuple(values_in(shipment))
-            self.wire.append(Sent(shipment.sequence, shipment.after, values))
+            [after] = shipment.after
+            self.wire.append(Sent(shipment.sequence, after, values))
 
     @precondition(lambda self: self.wire)
     @rule()

@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final, TypeVar
 
+import pytest
+
 import tidelog
 from tidelog import Log, Options
 from tidelog.core.compaction.plan import Strategy
+from tidelog.embedded.commit_queue import Request
 from tidelog.storage.vfs import File, Vfs
 from tidelog.testing.disk import SimDisk, SimVfs
 
@@ -67,6 +70,28 @@ def in_thread(call: Callable[[], T]) -> Iterator[Future[T]]:
     """A call under way in another thread; it must have ended when the block ends."""
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(call)
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """In this thread a wait fails at once: whoever waits for itself would do so for ever."""
+    here, wait, wait_for_request = threading.get_ident(), threading.Condition.wait, Request.wait
+
+    def look() -> None:
+        assert threading.get_ident() != here, "it waits for what it holds up"
+
+    def wait_elsewhere(condition: threading.Condition, timeout: float | None = None) -> bool:
+        look()
+        return wait(condition, timeout)
+
+    def wait_elsewhere_for_request(request: Request, seconds: float) -> bool:
+        look()
+        return wait_for_request(request, seconds)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Condition, "wait", wait_elsewhere)
+        patch.setattr(Request, "wait", wait_elsewhere_for_request)
+        yield
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -31,7 +31,7 @@ from tidelog.formats.messages import (
 
 EXAMPLES: list[Request | Answer] = [
     Hello("client", b"0123456789abcdef"),
-    AppendBatches("t", (1, 2), producer=(1 << 64) - 1, sequence=5),
+    AppendBatches("t", (1, 2), producer=(1 << 64) - 1, sequence=5, after=(0, 4)),
     ReadPage("t", 1, 9, (3,), 100, 5),
     Page((PieceHeader(1, 0, 2, 100, ((1, 1, 1), (2, 5, 1))),), 1, 6, 1, 5),
     Refused("Trimmed", "gone", 7),

@@ -12,9 +12,11 @@ from tests.client import (
     test_cluster_errors,
     test_cluster_reading,
     test_lanes,
+    test_lanes_together,
     test_pool,
     test_reading_in_turns,
     test_routes,
+    test_several_streams,
 )
 from tests.mutation.left_out import Change, replaced
 from tidelog.client import joined, pages, routes
@@ -71,6 +73,26 @@ MUTANTS: Final = (
         "a shipment names nobody",
         replaced(Lane, "_before", constant(0)),
         test_lanes.test_a_shipment_names_the_one_before_it_only_while_that_is_unanswered,
+    ),
+    Mutant(
+        "what touches several log streams names nobody",
+        replaced(Lane, "_before", constant(0)),
+        test_several_streams.test_it_is_overtaken_by_nothing_if_it_is_refused_for_now,
+    ),
+    Mutant(
+        "what touches several log streams leaves before what lies before it",
+        replaced(Lane, "_has_next", constant(True)),
+        test_lanes_together.test_a_whole_leaves_when_it_comes_next_in_each_of_its_streams,
+    ),
+    Mutant(
+        "in one of its log streams it is sent again before what lies before it",
+        replaced(Lane, "_is_clear", constant(True)),
+        test_lanes_together.test_after_a_loss_all_of_it_is_sent_again_in_order,
+    ),
+    Mutant(
+        "nobody wakes the lane that sends",
+        replaced(Lane, "_wake_next", constant(None)),
+        test_lanes_together.test_a_lane_is_woken_when_what_it_waits_for_is_gone,
     ),
     Mutant(
         "what was forgotten does not count for the window",

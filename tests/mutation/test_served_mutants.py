@@ -17,14 +17,16 @@ from tests.client import test_lanes
 from tests.embedded import test_pages, test_stage_files, test_staging
 from tests.mutation.left_out import Change, replaced, sync_dir_left_out, sync_left_out
 from tests.server import raw, test_bad_peers, test_requests
-from tidelog.client.lanes import Lane, Shipment
+from tidelog.client.lanes import Lane
+from tidelog.client.shipments import Shipment
 from tidelog.embedded.cut_ends import CutEnds
 from tidelog.embedded.staging import Staging
 from tidelog.errors import LogError
 from tidelog.invariants import InvariantViolation
 from tidelog.limits import ATTACHMENT_BYTES_MAX, MESSAGE_BYTES_MAX
-from tidelog.net import connection
+from tidelog.net import frame_assembly
 from tidelog.net.connection import FrameConnection
+from tidelog.net.frame_assembly import FrameAssembly
 from tidelog.server import engine_backend, session
 from tidelog.server.append_lane import AppendLane
 from tidelog.server.session import Session
@@ -78,15 +80,14 @@ def renumbered(send: Callable[[Lane, Shipment], Shipment]) -> Callable[[Lane, Sh
     def change(lane: Lane, shipment: Shipment) -> Shipment:
         sent = send(lane, shipment)
         if sent.tries > 1:
-            lane._sequence += 1
-            sent.sequence = lane._sequence
+            sent.sequence = lane._lanes.next_sequence()
         return sent
 
     return change
 
 
 def wide_open(init: Callable[..., None]) -> Callable[..., None]:
-    def change(self: FrameConnection, *args: Any, **options: Any) -> None:
+    def change(self: FrameAssembly, *args: Any, **options: Any) -> None:
         init(self, *args, **options)
         self._message_max, self._attachment_max = MESSAGE_BYTES_MAX, ATTACHMENT_BYTES_MAX
 
@@ -106,12 +107,12 @@ def out_of_line(add: Callable[..., None]) -> Callable[..., None]:
 MUTANTS: Final = (
     Mutant(
         "the checksum of a frame is not looked at",
-        replaced(connection, "check_message", lambda _: nothing),
+        replaced(frame_assembly, "check_message", lambda _: nothing),
         test_bad_peers.test_every_flipped_bit_of_a_frame_is_noticed,
     ),
     Mutant(
         "frames may be large before the hello",
-        replaced(FrameConnection, "__init__", wide_open),
+        replaced(FrameAssembly, "__init__", wide_open),
         lambda: test_bad_peers.test_oversized_lengths_are_refused_before_anything_is_received(
             False, 8
         ),

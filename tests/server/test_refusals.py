@@ -65,6 +65,7 @@ REFUSED: list[tuple[str, Request, bytes]] = [
     ("BadOption", AppendBatches(TOPIC, ()), b""),
     ("BadOption", AppendBatches(TOPIC, (1,), producer=1), batch_of(b"a")),
     ("BadOption", AppendBatches(TOPIC, (1,), sequence=1), batch_of(b"a")),
+    ("BadOption", AppendBatches(TOPIC, (1,), 1, 2, (1, 1)), batch_of(b"a")),
     ("BadFrame", APPEND, b""),
     ("BadFrame", APPEND, batch_of(b"a") + b"more"),
     ("BadFrame", APPEND, batch_of(b"a")[:-1]),

@@ -255,6 +255,30 @@ def test_a_log_is_kept_small_and_tells_its_figures() -> None:
     run(main())
 
 
+def test_a_run_tells_what_waits_for_readers() -> None:
+    async def main() -> None:
+        async with serving() as served, served.client() as client:
+            engine = served.engine
+            pins = engine.node.streams[1].pins
+            for batch in (batch_of(b"a"), puts((b"k", b"old")), batch_of(b"b")):
+                await client.ask(AppendBatches(TOPIC, (1,)), batch)
+                await asyncio.to_thread(engine.roll)
+                await asyncio.to_thread(engine.maintenance.flush_rolled)
+            with pins.pinned():
+                await client.ask(AppendBatches(TOPIC, (1,)), puts((b"k", b"new")))
+                held = await compacted(client)
+            assert (held.rewritten, held.waiting) == (0, 2)
+            done = await compacted(client)
+            assert (done.rewritten, done.waiting) == (2, 0)
+
+    async def compacted(client: RawClient) -> CompactionResult:
+        answer = await client.ask(Compact(TOPIC, True))
+        assert isinstance(answer, Figures)
+        return msgspec.json.decode(answer.json, type=CompactionResult)
+
+    run(main())
+
+
 def test_places_are_found() -> None:
     async def main() -> None:
         async with serving() as served, served.client() as client:

@@ -289,12 +289,7 @@ class RemoteLog(RemoteTopic):
 
     def close(self) -> None:
         """Let appends under way arrive, and hang up; closing twice is fine."""
-        if self._thread.is_ours:
-            try:
-                self._thread.run(self._log.close())
-            except LogClosed:
-                pass  # Another thread was faster.
-            self._thread.stop()
+        self._thread.close(self._log.close)
 
     def _handle(self, topic: AsyncRemoteTopic) -> RemoteTopic:
         return RemoteTopic(topic, self._session, self._thread)

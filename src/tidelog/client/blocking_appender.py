@@ -11,10 +11,10 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from tidelog.client.gathering import Gathering, Pending, PendingEntries
-from tidelog.client.lanes import Ticket
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.orders import OneEntry, Orders, checked_size
 from tidelog.client.session import Session
+from tidelog.client.shipments import Ticket
 from tidelog.errors import LogError
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.appends import Append

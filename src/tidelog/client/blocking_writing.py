@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar, Unpack
 
 from tidelog.client.blocking_appender import RemoteAppender
-from tidelog.client.lanes import Ticket
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.orders import OneEntry, Order, Orders
 from tidelog.client.session import Session
+from tidelog.client.shipments import Ticket
 from tidelog.client.topic import AsyncRemoteTopic
-from tidelog.errors import Sealed
+from tidelog.errors import LogClosed, Sealed
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.appends import Append, AppendOptions, Part
 from tidelog.interface.positions import Published
@@ -163,7 +164,8 @@ class BlockingWriting:
             return waiter.result()
         except BaseException:
             if waiter.cancel():  # Interrupted: the append itself has no outcome yet.
-                self._thread.call(partial(session.withdraw, tickets))
+                with suppress(LogClosed):
+                    self._thread.call(partial(session.withdraw, tickets))
             raise
 
     # -- staging ------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from tidelog.client.lanes import SHIPMENT_BYTES, Loose
+from tidelog.client.lanes import SHIPMENT_BYTES
 from tidelog.client.orders import OneEntry
 from tidelog.client.session import Session
+from tidelog.client.shipments import Loose
 from tidelog.interface.records import Receipt
 
 F = TypeVar("F")

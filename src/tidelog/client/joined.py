@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidelog.client.lanes import Waiter
+from tidelog.client.shipments import Waiter
 from tidelog.errors import LogError, PartlyAppended
 from tidelog.interface.records import Receipt
 from tidelog.invariants import check

@@ -1,36 +1,36 @@
-"""A lane: the appends of one client to one log stream, numbered so that a retry is harmless.
+"""Lanes: the appends of one client, numbered so that a retry is harmless.
 
-A lane is one producer of the log.  Loose entries queue up while earlier ones are under way; the
-next shipment is what is queued then, so there is no timer and a lone append is never held back.
-Few and large requests take less of the nodes' time, and so of everybody's, than many small ones.
+There is a lane for each log stream; those of a topic are one producer of the log.  Loose entries
+queue up while earlier ones are under way; the next shipment is what is queued then, so there is no
+timer and a lone append is never held back.  Few and large requests take less of the nodes' time,
+and so of everybody's, than many small ones.  What touches several log streams lies in all of their
+lanes, and leaves when it comes next in each; the first of these lanes sends it.
 No I/O and no clock: whoever owns a lane sends what ``next_shipment`` gives and tells it of answers.
 
   N1  sequences ascend, and a shipment keeps its own through all of its tries
-  N2  from the first shipment under way on, at most ``PRODUCER_WINDOW`` sequences were given out:
-      what is sent again is still known to the log, which then answers with the first try's places
-  N3  shipments are sent, and sent again, in the order of their sequences
+  N2  from the first shipment under way on, at most ``PRODUCER_WINDOW`` sequences were given out in
+      a lane: what is sent again is still known to the log, which then answers with the first
+      try's places
+  N3  in each of its lanes a shipment is sent, and sent again, in the order of the sequences
   N4  every ticket is settled exactly once
   N5  a ticket certainly had no effect if it was never in a shipment, or was alone in one of which
       every try was refused as having none
-  N6  a shipment names the one before it as long as that is under way, so no leader takes it first.
-      What lies behind one that was refused for good, or that nobody waits for any more, begins a
-      new run: it names nobody, and the log takes nothing of a lower sequence after it
+  N6  a shipment names the one before it in each of its lanes as long as that is under way, so no
+      leader takes it first.  What lies behind one that was refused for good, or that nobody waits
+      for any more, begins a new run: it names nobody, and the log takes nothing of a lower sequence
+      after it
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
-from typing import Final, Protocol, TypeAlias, TypeVar
+from itertools import islice
+from typing import Final
 
-import msgspec
-
+from tidelog.client.shipments import Loose, Shipment, Ticket, Whole, encode, fail, settle
 from tidelog.errors import Busy, ConnectionLost, LogError, ProducerConflict
-from tidelog.formats.batch import BatchBody, encode_entries, encode_values
-from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.appends import Part
 from tidelog.interface.records import Ack, Receipt
 from tidelog.invariants import check
@@ -44,108 +44,55 @@ ENTRY_OVERHEAD: Final = 64
 COMPANY_BYTES: Final = 64 * KIB
 """So much of loose entries waits for no answer: it is a large request anyway."""
 
-T_contra = TypeVar("T_contra", contravariant=True)
 
-
-class Waiter(Protocol[T_contra]):
-    """Whoever waits for a ticket: a future of asyncio or of a thread."""
-
-    def done(self) -> bool: ...
-
-    def set_result(self, result: T_contra, /) -> None: ...
-
-    def set_exception(self, exception: BaseException, /) -> None: ...
-
-
-class Loose(msgspec.Struct, eq=False, gc=False):
-    """Entries of one caller, which may share a batch with those of others."""
-
-    waiter: Waiter[Receipt]
-    """Told of all of them at once."""
-    size: int
-    deadline: float
-    contents: list[bytes | Entry]
-    """Plain values, and entries that are more than a value."""
-    version: int | None = None
-    """The write version of one that shares a batch with nobody.
-
-    It may be too old for the log; that must not refuse a neighbour's entry.
-    """
-    ack: Ack = Ack.ORDERED
-    settled: bool = False
-    inside: bool = False
-    """Whether its owner counts its bytes."""
-    is_open: bool = False
-    """Whether its caller may add to it."""
-
-
-@dataclass(slots=True, eq=False)
-class Whole:
-    """Encoded batches that go by themselves, one for each log stream."""
-
-    waiter: Waiter[tuple[Receipt, ...]]
-    size: int
-    deadline: float
-    parts: Sequence[Part]
-    ack: Ack = Ack.ORDERED
-    settled: bool = field(default=False, init=False)
-    inside: bool = field(default=False, init=False)
-    """Whether its owner counts its bytes."""
-
-
-Ticket: TypeAlias = Loose | Whole
-"""One caller's append on its way."""
-
-
-@dataclass(slots=True, eq=False)
-class Shipment:
-    """What one request carries."""
-
-    sequence: int
-    parts: Sequence[Part]
-    tickets: Sequence[Loose] | Whole
-    deadline: float
-    ack: Ack = Ack.ORDERED
-    after: int = 0
-    """The shipment before it, if that is under way (N6)."""
-    tries: int = 0
-    is_out: bool = False
-    """Whether an answer to its last try may come."""
-    in_doubt: bool = False
-    """Whether an earlier try may have had an effect."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether anybody still waits for it."""
-        return not all(ticket.settled for ticket in self.each())
-
-    def each(self) -> Iterator[Ticket]:
-        yield from (self.tickets,) if isinstance(self.tickets, Whole) else self.tickets
-
-
-class Lane:
-    """``stream`` is where single entries go; -1 for a lane of appends to several log streams."""
+class Lanes:
+    """The lanes of a topic, which number what they send together."""
 
     def __init__(
         self,
         topic: str,
-        stream: int,
         producer: int,
         *,
         window: int = PRODUCER_WINDOW,
         company_bytes: int = COMPANY_BYTES,
     ) -> None:
-        check(producer > 0, "N1: a lane is a producer")
+        check(producer > 0, "N1: the lanes of a topic are a producer")
         self.topic: Final = topic
-        self.stream: Final = stream
         self.producer: Final = producer
-        self._window = window
-        self._company_bytes = company_bytes
+        self.window: Final = window
+        self.company_bytes: Final = company_bytes
         self._sequence = 0
+        self._lanes: dict[int, Lane] = {}
+
+    def lane(self, stream: int) -> Lane:
+        lane = self._lanes.get(stream)
+        if lane is None:
+            lane = self._lanes[stream] = Lane(self, stream)
+        return lane
+
+    def next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+
+class Lane:
+    """The appends to ``stream``."""
+
+    def __init__(self, lanes: Lanes, stream: int) -> None:
+        self.topic: Final = lanes.topic
+        self.stream: Final = stream
+        self.producer: Final = lanes.producer
+        self.wake: Callable[[], None] = _nobody
+        """Called when there may be something to send: it was offered, or waited for something."""
+        self._lanes = lanes
+        self._window = lanes.window
+        self._company_bytes = lanes.company_bytes
         self._queue: deque[Ticket] = deque()
         self._under_way: dict[int, Shipment] = {}
+        self._given: deque[int] = deque(maxlen=lanes.window)
+        """The sequences that were given out last (N2)."""
         self._again: deque[int] = deque()
-        """Sequences of the shipments that have to be sent again."""
+        """Sequences of the shipments that this lane has to send again."""
 
     @property
     def idle(self) -> bool:
@@ -153,29 +100,98 @@ class Lane:
         return next(self.tickets(), None) is None
 
     def offer(self, ticket: Ticket) -> None:
-        """Take in an append; it goes behind all that came before it."""
+        """Take in an append; it goes behind all that came before it.
+
+        One that touches several log streams is to be offered to all of their lanes at once.
+        """
+        # Entries that waited for company go now.
+        frees = bool(self._queue) and isinstance(self._queue[-1], Loose)
         self._queue.append(ticket)
+        if frees or isinstance(ticket, Loose) or self._sends(ticket.parts):
+            self.wake()
+
+    def _along(self, parts: Sequence[Part]) -> Sequence[Lane]:
+        """The lanes that batches are in; the first of them sends them."""
+        if len(parts) == 1:
+            return (self,)
+        return [self._lanes.lane(part.stream) for part in parts]
 
     # -- what to send -------------------------------------------------------------------------
 
     def next_shipment(self, now_us: int) -> Shipment | None:
         """What to send now; None when there is nothing, or too much under way."""
-        if self._again or not self._has_room():
+        shipment = self._choose(now_us)
+        if shipment is None:
+            self._wake_next(awake=self)
+        return shipment
+
+    def _choose(self, now_us: int) -> Shipment | None:
+        if self._again or not self._is_open():
             self._drop_unwanted()
         if self._again:
-            return self._send(self._under_way[self._again.popleft()])
+            return self._next_again()
         self._skip_settled()
-        if not self._queue or not self._has_room():
+        if not self._queue or not self._is_open():
             return None
         first = self._queue[0]
         if isinstance(first, Whole):
-            self._queue.popleft()
-            return self._send(self._add(first.parts, first, first.deadline, first.ack))
+            return self._next_whole(first)
         if self._awaits_company(first):
             return None
         tickets = self._gather(first)
-        part = Part(self.stream, _encode(tickets, now_us), first.version)
+        part = Part(self.stream, encode(tickets, now_us), first.version)
         return self._send(self._add((part,), tickets, max(t.deadline for t in tickets), first.ack))
+
+    def _next_again(self) -> Shipment | None:
+        shipment = self._under_way[self._again[0]]
+        if not all(lane._is_clear(shipment.sequence) for lane in self._along(shipment.parts)):
+            return None
+        self._again.popleft()
+        return self._send(shipment)
+
+    def _next_whole(self, whole: Whole) -> Shipment | None:
+        """Send batches once they come next in each of their lanes (N3)."""
+        lanes = self._along(whole.parts)
+        if lanes[0] is not self or not all(lane._has_next(whole) for lane in lanes):
+            return None
+        for lane in lanes:
+            lane._queue.popleft()
+        return self._send(self._add(whole.parts, whole, whole.deadline, whole.ack))
+
+    def _has_next(self, whole: Whole) -> bool:
+        if not self._is_open():
+            self._drop_unwanted()
+            if not self._is_open():
+                return False
+        self._skip_settled()
+        return bool(self._queue) and self._queue[0] is whole
+
+    def _is_open(self) -> bool:
+        """Whether something new may be sent."""
+        return self._has_room() and self._is_all_out()
+
+    def _is_all_out(self) -> bool:
+        return not self._under_way or all(one.is_out for one in self._under_way.values())
+
+    def _is_clear(self, sequence: int) -> bool:
+        """Whether all that lies before a shipment is on its way (N3)."""
+        return all(one.is_out for known, one in self._under_way.items() if known < sequence)
+
+    def _wake_next(self, awake: Lane | None = None) -> None:
+        """Wake the lane that sends what comes next here, unless it is awake."""
+        lane = self._next_sender()
+        if lane is not None and lane is not awake:
+            lane.wake()
+
+    def _next_sender(self) -> Lane | None:
+        for shipment in self._under_way.values():
+            if not shipment.is_out:
+                return self._along(shipment.parts)[0]
+        self._skip_settled()
+        if not self._queue:
+            return None
+        first = self._queue[0]
+        return self if isinstance(first, Loose) else self._along(first.parts)[0]
 
     def _awaits_company(self, first: Loose) -> bool:
         """Whether loose entries stay until those before them were answered, to go together."""
@@ -192,21 +208,29 @@ class Lane:
 
     def _drop_unwanted(self) -> None:
         """Forget shipments that nobody waits for: the log may have them or not."""
-        for sequence in [n for n, shipment in self._under_way.items() if not shipment.alive]:
-            del self._under_way[sequence]
-            if sequence in self._again:
-                self._again.remove(sequence)
+        for shipment in [one for one in self._under_way.values() if not one.alive]:
+            self._forget(shipment)
+
+    def _forget(self, shipment: Shipment) -> None:
+        """A shipment is not under way any more, in any lane."""
+        sequence = shipment.sequence
+        for lane in self._along(shipment.parts):
+            del lane._under_way[sequence]
+            if sequence in lane._again:
+                lane._again.remove(sequence)
+            lane._wake_next()
 
     def _has_room(self) -> bool:
         """N2: those that were forgotten in between may be in the log, so they count."""
-        first = next(iter(self._under_way), self._sequence + 1)
-        return self._sequence + 1 - first < self._window
+        given = self._given
+        return (
+            not self._under_way
+            or len(given) < self._window
+            or given[0] < next(iter(self._under_way))
+        )
 
     def _before(self, sequence: int) -> int:
-        """The shipment under way before this one; 0 for a lane whose appends go to several log
-        streams, none of which knows all of them (N6)."""
-        if self.stream < 0:
-            return 0
+        """The shipment under way before this one; 0 for none."""
         return max((known for known in self._under_way if known < sequence), default=0)
 
     def _gather(self, first: Loose) -> list[Loose]:
@@ -236,19 +260,20 @@ class Lane:
     def _add(
         self, parts: Sequence[Part], tickets: Sequence[Loose] | Whole, deadline: float, ack: Ack
     ) -> Shipment:
-        self._sequence += 1
-        shipment = Shipment(self._sequence, parts, tickets, deadline, ack)
-        self._under_way[shipment.sequence] = shipment
-        check(
-            self._sequence - next(iter(self._under_way)) < self._window,
-            "N2: too many shipments under way",
-        )
+        shipment = Shipment(self._lanes.next_sequence(), parts, tickets, deadline, ack)
+        for lane in self._along(parts):
+            check(lane._has_room(), "N2: too many shipments under way")
+            lane._under_way[shipment.sequence] = shipment
+            lane._given.append(shipment.sequence)
         return shipment
 
     def _send(self, shipment: Shipment) -> Shipment:
         shipment.tries += 1
         shipment.is_out = True
-        shipment.after = self._before(shipment.sequence)
+        lanes = self._along(shipment.parts)
+        shipment.after = tuple([lane._before(shipment.sequence) for lane in lanes])
+        for lane in lanes[1:]:
+            lane._wake_next(awake=self)
         return shipment
 
     def _skip_settled(self) -> None:
@@ -259,12 +284,13 @@ class Lane:
 
     def answered(self, sequence: int, receipts: Sequence[Receipt]) -> int:
         """A shipment is in the log; returns how many bytes are settled."""
-        shipment = self._under_way.pop(sequence, None)
+        shipment = self._under_way.get(sequence)
         if shipment is None:
             return 0
+        self._forget(shipment)
         tickets = shipment.tickets
         if isinstance(tickets, Whole):
-            return _settle(tickets, lambda: tickets.waiter.set_result(tuple(receipts)))
+            return settle(tickets, lambda: tickets.waiter.set_result(tuple(receipts)))
         settled = offset = 0
         for ticket in tickets:
             count = len(ticket.contents)
@@ -278,9 +304,10 @@ class Lane:
 
     def refused(self, sequence: int, error: Callable[[], LogError]) -> int:
         """A shipment was refused for good; ``error`` makes one for each of those who wait."""
-        shipment = self._under_way.pop(sequence, None)
+        shipment = self._under_way.get(sequence)
         if shipment is None:
             return 0
+        self._forget(shipment)
         if shipment.tries > 1 and isinstance(error(), ProducerConflict):
             # Had it been appended, N2 says that the log would know; later ones passed it by.
             error = _refused_before
@@ -300,49 +327,32 @@ class Lane:
 
     def send_again(self) -> None:
         """Send all that is under way again, in order (N3); no answer to earlier tries will come."""
-        for shipment in self._under_way.values():
+        own = [one for one in self._under_way.values() if self._sends(one.parts)]
+        for shipment in own:
             shipment.in_doubt = shipment.in_doubt or shipment.is_out
             shipment.is_out = False
-        self._again = deque(self._under_way)
+        self._again = deque([shipment.sequence for shipment in own])
+
+    def _sends(self, parts: Sequence[Part]) -> bool:
+        """Whether this is the lane that sends these batches."""
+        return parts[0].stream == self.stream
 
     # -- giving up ----------------------------------------------------------------------------
 
     def tickets(self) -> Iterator[tuple[Ticket, bool]]:
-        """All that is not settled, and whether it may have had an effect (N5)."""
-        for shipment in self._under_way.values():
+        """All that it sends and is not settled, and whether it may have had an effect (N5)."""
+        for shipment in [one for one in self._under_way.values() if self._sends(one.parts)]:
             waiting = [ticket for ticket in shipment.each() if not ticket.settled]
             # One of several is sent again for the others' sake, whoever gives up.
             maybe = shipment.is_out or shipment.in_doubt or len(waiting) > 1
             yield from ((ticket, maybe) for ticket in waiting)
-        yield from ((ticket, False) for ticket in self._queue if not ticket.settled)
+        for ticket in self._queue:
+            if not ticket.settled and (isinstance(ticket, Loose) or self._sends(ticket.parts)):
+                yield ticket, False
 
 
-def fail(ticket: Ticket, error: LogError) -> int:
-    """Settle a ticket with an error; returns its bytes."""
-    return _settle(ticket, lambda: ticket.waiter.set_exception(error))
-
-
-def _settle(ticket: Ticket, tell: Callable[[], None]) -> int:
-    if ticket.settled:
-        return 0
-    ticket.settled = True
-    if not ticket.waiter.done():
-        tell()
-    return ticket.size
-
-
-def _encode(tickets: Sequence[Loose], now_us: int) -> BatchBody:
-    contents = list(chain.from_iterable([ticket.contents for ticket in tickets]))
-    values = [content for content in contents if type(content) is bytes]
-    if len(values) == len(contents):
-        return encode_values(values, timestamp_us=now_us)
-    return encode_entries([_entry_of(content, now_us) for content in contents])
-
-
-def _entry_of(content: bytes | Entry, now_us: int) -> Entry:
-    if isinstance(content, bytes):
-        return Entry(Kind.APPEND, content, timestamp_us=now_us)
-    return content if content.timestamp_us else content.at(now_us)
+def _nobody() -> None:
+    """Nobody is told."""
 
 
 def _refused_before() -> LogError:

@@ -21,9 +21,6 @@ from tidelog.interface.appends import Append, AppendOptions, Appends, Part, ack_
 from tidelog.interface.records import Ack
 from tidelog.limits import ATTACHMENT_BYTES_MAX, VALUE_BYTES_MAX
 
-SEVERAL_STREAMS: Final = -1
-"""The lane of appends to several log streams"""
-
 
 class OneEntry(msgspec.Struct, frozen=True, gc=False):
     """A checked entry for a log stream."""
@@ -114,11 +111,6 @@ def _acknowledged(order: OneEntry, options: AppendOptions) -> OneEntry:
 def _is_numbered(options: AppendOptions) -> bool:
     """Whether the caller is a producer that numbers its appends itself."""
     return bool(options) and ("producer" in options or "sequence" in options)
-
-
-def lane_of(parts: Sequence[Part]) -> int:
-    """The log stream of an append, if there is but one."""
-    return parts[0].stream if len(parts) == 1 else SEVERAL_STREAMS
 
 
 def checked_size(parts: Sequence[Part]) -> int:

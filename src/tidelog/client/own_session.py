@@ -22,9 +22,7 @@ class OwnSession:
 
     def close(self) -> None:
         """Hang up; twice is fine."""
-        if self._thread.is_ours:
-            self._thread.run(self._session.close())
-        self._thread.stop()
+        self._thread.close(self._session.close)
 
     def __enter__(self) -> Self:
         return self

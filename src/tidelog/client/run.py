@@ -16,10 +16,11 @@ from time import monotonic, time_ns
 from typing import Final
 
 from tidelog.client.channel import Channel, timeout_ms
-from tidelog.client.lanes import Lane, Loose, Shipment
+from tidelog.client.lanes import Lane
 from tidelog.client.link import Link, Reply
 from tidelog.client.pool import Pool
 from tidelog.client.refusals import error_of
+from tidelog.client.shipments import Loose, Shipment
 from tidelog.errors import (
     BadFrame,
     Busy,
@@ -63,6 +64,7 @@ class Run:
         on_turn: Callable[[Run], None],
     ) -> None:
         self.lane: Final = lane
+        lane.wake = self.schedule
         self._pool = pool
         self._on_settled = on_settled
         self._on_turn = on_turn
@@ -192,13 +194,15 @@ class Run:
         self._failures = 0
         self.trouble = None
         self._pool.routes.led_by(lane.topic, lane.stream, answer.leader)
-        self._pool.topics.note_open(lane.topic, lane.stream)
+        for part in shipment.parts:
+            self._pool.topics.note_open(lane.topic, part.stream)
         receipts = receipts_of(lane.topic, answer.receipts, shipment.ack)
         self._on_settled(lane.answered(shipment.sequence, receipts))
 
     def _on_refused(self, shipment: Shipment, answer: Refused) -> None:
         error = error_of(answer)
-        if isinstance(error, Sealed):
+        is_single = len(shipment.parts) == 1  # Else nobody knows which log stream is meant.
+        if isinstance(error, Sealed) and is_single:
             self._pool.topics.note_sealed(self.lane.topic, self.lane.stream)
         if not self._is_passing(error):
             self._on_settled(self.lane.refused(shipment.sequence, partial(error_of, answer)))
@@ -208,7 +212,7 @@ class Run:
         if isinstance(error, NotLeader):
             lane, routes = self.lane, self._pool.routes
             routes.not_led_by(lane.topic, lane.stream, self._channel.endpoint)
-            routes.led_by(lane.topic, lane.stream, answer.leader)
+            routes.led_by(lane.topic, lane.stream, answer.leader if is_single else "")
         self._stop()
 
     def _is_passing(self, error: LogError) -> bool:

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from tidelog.client.channel import Channel
 from tidelog.client.joined import Joined
-from tidelog.client.lanes import Loose, Ticket, Waiter, Whole, fail
-from tidelog.client.orders import OneEntry, checked_size, lane_of
+from tidelog.client.orders import OneEntry, checked_size
 from tidelog.client.pool import Pool
 from tidelog.client.run import attachments_of, receipts_of
+from tidelog.client.shipments import Loose, Ticket, Waiter, Whole, fail
 from tidelog.client.shipper import Shipper
 from tidelog.errors import BadFrame, BadOption, LogClosed, LogError
 from tidelog.formats.checksum import Buffer
@@ -120,16 +120,16 @@ class Session:
         *,
         apart: bool = False,
     ) -> list[tuple[int, Whole]]:
-        """Tickets for encoded batches, with their lanes.  For any thread.
+        """Tickets for encoded batches, with the log stream that each begins with.  For any thread.
 
         On several nodes, the log streams of an append have leaders of their own: each batch is an
-        append by itself there.  With ``apart`` it is so everywhere: then each of them lies behind
-        whatever was appended to its log stream before.
+        append by itself there.  With ``apart`` it is so everywhere: then none of them waits for
+        what was appended to another one's log stream before.
         """
         deadline = monotonic() + self.seconds(timeout)
         size, parts = checked_size(append.parts), append.parts
         if len(parts) == 1 or not (apart or self.pool.is_cluster):
-            return [(lane_of(parts), Whole(waiter, size, deadline, parts, append.ack))]
+            return [(parts[0].stream, Whole(waiter, size, deadline, parts, append.ack))]
         joined = Joined(waiter, len(parts))
         return [
             (part.stream, Whole(joined.part(i), checked_size([part]), deadline, [part], append.ack))

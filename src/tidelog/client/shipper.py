@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from secrets import randbits
@@ -16,9 +16,10 @@ from time import monotonic
 from typing import Final
 
 from tidelog.client.channel import Channel
-from tidelog.client.lanes import Lane, Loose, Ticket, fail
+from tidelog.client.lanes import Lanes
 from tidelog.client.pool import Pool
 from tidelog.client.run import Run
+from tidelog.client.shipments import Loose, Ticket, Whole, fail
 from tidelog.errors import (
     Busy,
     ConnectionLost,
@@ -40,7 +41,8 @@ class Shipper:
         self._loop = asyncio.get_running_loop()
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._door: deque[tuple[Run, Ticket]] = deque()
+        self._door: deque[tuple[Sequence[Run], Ticket]] = deque()
+        self._lanes: dict[str, Lanes] = {}
         self._runs: dict[tuple[str, int], Run] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._alarm = 0.0
@@ -64,11 +66,13 @@ class Shipper:
     def submit(self, topic: str, stream: int, ticket: Ticket) -> None:
         """Send an append; its waiter is told what became of it.
 
-        ``stream`` is -1 for appends to several log streams.
+        Of several log streams, ``stream`` is the first.  It has its place in each of them.
         """
-        run = self._run(topic, stream)
+        runs = [self._run(topic, stream)]
+        if isinstance(ticket, Whole):
+            runs += [self._run(topic, part.stream) for part in ticket.parts[1:]]
         self._watch(ticket.deadline)
-        self._take_in(run, ticket)
+        self._take_in(runs, ticket)
 
     def gather(self, topic: str, stream: int, ticket: Loose) -> None:
         """The same, but entries may be added to it until the turn of the loop is over, or
@@ -83,9 +87,11 @@ class Shipper:
         """The run for a ticket that comes now; what was gathered for it goes before that."""
         run = self._runs.get((topic, stream))
         if run is None:
-            # A number of 64 bits that nobody else has, and not 0.
-            lane = Lane(topic, stream, randbits(64) or 1)
-            run = Run(lane, self._pool, self._on_settled, self._end_gathering)
+            lanes = self._lanes.get(topic)
+            if lanes is None:
+                # A number of 64 bits that nobody else has, and not 0.
+                lanes = self._lanes[topic] = Lanes(topic, randbits(64) or 1)
+            run = Run(lanes.lane(stream), self._pool, self._on_settled, self._end_gathering)
             self._runs[topic, stream] = run
         self._end_gathering(run)
         return run
@@ -94,35 +100,35 @@ class Shipper:
         ticket, run.gathering = run.gathering, None
         if ticket is not None:
             ticket.is_open = False
-            self._take_in(run, ticket)
+            self._take_in((run,), ticket)
 
-    def _take_in(self, run: Run, ticket: Ticket) -> None:
+    def _take_in(self, runs: Sequence[Run], ticket: Ticket) -> None:
         if self._door or (self._bytes and self._bytes + ticket.size > self._bytes_max):
-            self._door.append((run, ticket))
+            self._door.append((runs, ticket))
         else:
-            self._let_in(run, ticket)
+            self._let_in(runs, ticket)
 
     def withdraw(self, ticket: Ticket) -> None:
         """Nobody waits for the ticket any more; if it was not sent, it never will be."""
         self._fail(ticket, LogClosed("the append was cancelled"))
 
-    def _let_in(self, run: Run, ticket: Ticket) -> None:
+    def _let_in(self, runs: Sequence[Run], ticket: Ticket) -> None:
         self._bytes += ticket.size
         ticket.inside = True
-        run.lane.offer(ticket)
-        run.schedule()
+        for run in runs:
+            run.lane.offer(ticket)
 
     def _release(self, size: int) -> None:
         self._bytes -= size
         while self._door:
-            run, ticket = self._door[0]
+            runs, ticket = self._door[0]
             if ticket.settled:
                 self._door.popleft()
                 continue
             if self._bytes and self._bytes + ticket.size > self._bytes_max:
                 return
             self._door.popleft()
-            self._let_in(run, ticket)
+            self._let_in(runs, ticket)
 
     # -- connections --------------------------------------------------------------------------
 
@@ -185,7 +191,7 @@ class Shipper:
         for run in self._runs.values():
             self._end_gathering(run)
             yield from ((run, ticket, maybe) for ticket, maybe in run.lane.tickets())
-        yield from ((run, ticket, False) for run, ticket in self._door if not ticket.settled)
+        yield from ((runs[0], ticket, False) for runs, ticket in self._door if not ticket.settled)
 
     def _fail(self, ticket: Ticket, error: LogError) -> None:
         size = fail(ticket, error)

@@ -293,14 +293,18 @@ class AsyncRemoteTopic(AsyncWriting, AsyncBlobCalls):
             return await self._session.ask(
                 request, NamedPosition, doubt=lost, telling=(RevisionConflict,)
             )
-        except RevisionConflict:
+        except RevisionConflict as conflict:
             try:
                 found = await self.position_of(name)
             except LogError as error:
                 raise in_doubt(lost, error) from error
-            if found != NamedPosition(glsn, expected + 1):
-                raise
-            return found
+            wanted = NamedPosition(glsn, expected + 1)
+            if found == wanted:
+                return found
+            if found.revision != wanted.revision:
+                # Only the newest revision is known: this call's may lie below it.
+                raise in_doubt(lost, conflict) from conflict
+            raise  # Somebody else's is where this call's would be.
 
     # -- BLOBs --------------------------------------------------------------------------------
 

@@ -161,9 +161,9 @@ class Committer:
         if producer:
             # All parts are looked up before any is placed: a conflict refuses the whole append.
             known = [self._find_duplicate(part, append) for part in parts]
-            for part, answer in zip(parts, known, strict=True):
+            for part, answer, after in zip(parts, known, append.after, strict=False):
                 if answer is None:
-                    self._check_turn(group, part, append)
+                    self._check_turn(group, part, append, after)
             placed = [
                 answer or self._place(group, part, append)
                 for part, answer in zip(parts, known, strict=True)
@@ -191,9 +191,9 @@ class Committer:
             return None
         return _Answer(part.stream, known.llsn_begin, known.count, duplicate=True)
 
-    def _check_turn(self, group: _Group, part: Part, append: Append) -> None:
+    def _check_turn(self, group: _Group, part: Part, append: Append, after: int) -> None:
         """OutOfOrder if what the producer sent right before this has not arrived."""
-        producer, after = append.producer, append.after
+        producer = append.producer
         if after <= group.sequences.get((part.stream, producer), 0):
             return
         if self._node.streams[part.stream].producers.is_new(producer, after):

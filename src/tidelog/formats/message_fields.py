@@ -15,6 +15,10 @@ TopicName: TypeAlias = Annotated[str, msgspec.Meta(max_length=TOPIC_NAME_CHARS_M
 ReaderName: TypeAlias = Annotated[str, msgspec.Meta(max_length=READER_NAME_CHARS_MAX)]
 Text: TypeAlias = Annotated[str, msgspec.Meta(max_length=4096)]
 Streams: TypeAlias = Annotated[tuple[Natural, ...], msgspec.Meta(max_length=STREAMS_PER_TOPIC_MAX)]
+Sequences: TypeAlias = Annotated[
+    tuple[Natural, ...], msgspec.Meta(max_length=STREAMS_PER_TOPIC_MAX)
+]
+"""Numbers of a producer, one for each log stream"""
 Run: TypeAlias = tuple[Natural, Natural, Natural]
 """(LLSN begin, GLSN begin, length)"""
 Version128: TypeAlias = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]

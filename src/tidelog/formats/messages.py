@@ -20,6 +20,7 @@ from tidelog.formats.message_fields import (
     PieceHeader,
     Placement,
     ReaderName,
+    Sequences,
     Streams,
     Text,
     TopicName,
@@ -137,8 +138,8 @@ class AppendBatches(Message, frozen=True):
     streams: Streams
     producer: Word = 0
     sequence: Natural = 0
-    after: Natural = 0
-    """The producer's append before this one: if it did not arrive, this one is ``OutOfOrder``."""
+    after: Sequences = ()
+    """In each stream the producer's append before this one; if it is missing: ``OutOfOrder``."""
     ack: Literal["stored", "propagated", "ordered"] = "ordered"
     """What to wait for; GLSNs in the receipts are 0 if it is less than ORDERED."""
 

@@ -58,8 +58,9 @@ class Append(msgspec.Struct, frozen=True, gc=False):
     parts: Sequence[Part]
     producer: int = 0
     sequence: int = 0
-    after: int = 0
-    """The producer's append before this one, which must have arrived; 0: none."""
+    after: Sequence[int] = ()
+    """For each part the producer's append before this one in its log stream, which must have
+    arrived; 0, or nothing at all: none."""
     ack: Ack = Ack.ORDERED
     """What to wait for."""
 

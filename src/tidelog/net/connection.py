@@ -1,11 +1,8 @@
 """One connection: bytes to frames and back, for both sides.
 
-N1  lengths are checked against the limits before anything is allocated; until ``open_up`` the
-    limits are those of a hello, and an owner with a budget admits every frame
-N2  every byte that arrives is copied at most once; large parts arrive where they stay
-N3  nothing waits for ever: a hello, a frame that has begun, a peer that does not read, and a
+N1  nothing waits for ever: a hello, a frame that has begun, a peer that does not read, and a
     closed connection that still has to send each have a deadline
-N4  while reading is paused no frame is handed on, not even one that has arrived
+N2  while reading is paused no frame is handed on, not even one that has arrived
 """
 
 from __future__ import annotations
@@ -26,23 +23,13 @@ from socket import (
 )
 from typing import Final, Protocol, cast
 
-import numpy as np
-
 from tidelog.errors import BadFrame, ConnectionLost, DeadlineExceeded, LogError
 from tidelog.formats.checksum import Buffer
-from tidelog.formats.wire import (
-    HEADER_BYTES,
-    FrameHeader,
-    check_message,
-    check_start,
-    decode_header,
-    encode_frame,
-)
-from tidelog.limits import ATTACHMENT_BYTES_MAX, HELLO_BYTES_MAX, KIB, MESSAGE_BYTES_MAX
-from tidelog.net.tls import TlsLayer, opens_with_tls
+from tidelog.formats.wire import FrameHeader, encode_frame
+from tidelog.limits import ATTACHMENT_BYTES_MAX, MESSAGE_BYTES_MAX
+from tidelog.net.frame_assembly import FrameAssembly
+from tidelog.net.tls import TlsLayer
 
-_BUFFER_BYTES: Final = 64 * KIB
-_NOTHING: Final = memoryview(b"")
 _KEEP_ALIVE: Final = ((TCP_KEEPIDLE, 15), (TCP_KEEPINTVL, 5), (TCP_KEEPCNT, 3))
 
 
@@ -84,13 +71,11 @@ class FrameConnection(asyncio.BufferedProtocol):
         admit: Callable[[FrameHeader], bool] | None = None,
     ) -> None:
         """``admit`` is asked at the header of each frame; if it says no, it has called ``pause``,
-        and is asked again after ``resume`` (N1)."""
+        and is asked again after ``resume``."""
         self._handler = handler
-        self._admit = admit
         self._patience = patience or Patience()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._message_max, self._attachment_max = HELLO_BYTES_MAX, 0
         self._broken = False
         """Whatever arrives is dropped."""
         self._ending = False
@@ -99,17 +84,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
         # What arrives.
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
-        self._begin = self._end = 0
-        self._head: tuple[FrameHeader, bytes] | None = None
-        """Header, checked against the limits, and its bytes; its message is awaited."""
-        self._admitted = False
-        """Whether there is room for the frame of ``_head``."""
-        self._message: bytes | None = None
-        """The message of ``_head``; its attachment is awaited."""
-        self._part = _NOTHING
-        """A message or attachment that is too large for the buffer, received in place."""
-        self._filled = 0
+        self._arriving = FrameAssembly(admit)
         self._frame_since: float | None = None
         self._paused = False
         # What leaves.
@@ -153,7 +128,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         attachment_max: int = ATTACHMENT_BYTES_MAX,
     ) -> None:
         """Both sides have said hello: from now on frames may be large."""
-        self._message_max, self._attachment_max = message_max, attachment_max
+        self._arriving.open_up(message_max, attachment_max)
         self._cancel_timer(self._on_hello_deadline)
 
     def keep_alive(self) -> None:
@@ -256,7 +231,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._end_writing(self._transport)
         else:
             self._flush()
-            if self._attachment_max == 0:
+            if self._arriving.awaits_hello:
                 self._start_timer(self._on_hello_deadline, self._patience.hello)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -265,7 +240,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             timer.cancel()
         self._timers.clear()
         self._out.clear()
-        self._part = _NOTHING
+        self._arriving.forget()
         self._writable.set()
         if not self._closed.done():
             self._closed.set_result(None)
@@ -282,18 +257,13 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._broken:
-            return self._buffer  # What still comes is not looked at.
-        if self._filled < len(self._part):
-            return self._part[self._filled :]
-        return self._buffer[self._end :]
+            return self._arriving.scratch  # What still comes is not looked at.
+        return self._arriving.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._broken:
             return
-        if self._filled < len(self._part):
-            self._filled += nbytes
-        else:
-            self._end += nbytes
+        self._arriving.arrived(nbytes)
         self._read_frames()
 
     # -- frames in ----------------------------------------------------------------------------
@@ -307,82 +277,30 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _read_frames(self) -> None:
-        """Hand on all frames that are there (N4), and make room for what comes next."""
+        """Hand on all frames that are there (N2), and make room for what comes next."""
         try:
             while not self._paused and not self._broken and self._read_frame():
                 pass
         except LogError as error:
             self._break(error)
             return
-        if self._begin:
-            rest = self._end - self._begin
-            # Few bytes, and these only once: a frame lies before them that was handed on.
-            self._buffer[:rest] = self._buffer[self._begin : self._end]
-            self._begin, self._end = 0, rest
+        self._arriving.make_room()
         if not self._paused:
             self._watch_frame()
 
     def _read_frame(self) -> bool:
-        """Hand on the frame that begins here; False if it has not arrived as a whole."""
-        if self._head is None:
-            if self._attachment_max == 0:
-                _check_not_tls(self._buffer[self._begin : self._end])
-            if self._end - self._begin < HEADER_BYTES:
-                check_start(self._buffer[self._begin : self._end])
-                return False
-            head = bytes(self._buffer[self._begin : self._begin + HEADER_BYTES])
-            header = decode_header(
-                head, message_max=self._message_max, attachment_max=self._attachment_max
-            )
-            self._begin += HEADER_BYTES
-            self._head = header, head
-            self._admitted = self._admit is None
-        header, head = self._head
-        if not self._admitted:
-            self._admitted = self._admit is None or self._admit(header)
-            if not self._admitted:
-                return False
-        if self._message is None:
-            part = self._take(header.message_bytes)
-            if part is None:
-                return False
-            check_message(header, head, part)
-            self._message = part if isinstance(part, bytes) else bytes(part)
-        attachment = self._take(header.attachment_bytes)
-        if attachment is None:
+        """Hand on the frame that begins here; False if it is not there as a whole."""
+        frame = self._arriving.next()
+        if frame is None:
             return False
-        message = self._message
-        self._head = self._message = None
         self._frame_since = None
-        self._handler.on_frame(header, message, memoryview(attachment))
+        self._handler.on_frame(*frame)
         return True
-
-    def _take(self, size: int) -> bytes | memoryview | None:
-        """The next ``size`` bytes; None if they have not all arrived."""
-        if len(self._part):
-            if self._filled < len(self._part):
-                return None
-            part, self._part, self._filled = self._part, _NOTHING, 0
-            return part
-        if not size:
-            return b""
-        there = self._end - self._begin
-        if there >= size:
-            begin, self._begin = self._begin, self._begin + size
-            return bytes(self._buffer[begin : self._begin])
-        if self._message is None and self._begin + size <= _BUFFER_BYTES:
-            return None  # A message that the buffer has room for.
-        # Pages cost nothing until bytes arrive, so an announcement alone takes no memory; those
-        # of a bytearray would be written to at once.
-        self._part = np.empty(size, np.uint8).data
-        self._part[:there] = self._buffer[self._begin : self._end]
-        self._filled, self._begin = there, self._end
-        return None
 
     def _break(self, error: LogError) -> None:
         if not self._broken:
             self._broken = True
-            self._part = _NOTHING
+            self._arriving.forget()
             self._handler.on_broken(error)
 
     # -- frames out ---------------------------------------------------------------------------
@@ -396,11 +314,11 @@ class FrameConnection(asyncio.BufferedProtocol):
             else:
                 self._transport.writelines(out)
 
-    # -- deadlines (N3) -----------------------------------------------------------------------
+    # -- deadlines (N1) -----------------------------------------------------------------------
 
     def _watch_frame(self) -> None:
         """Note when a frame began that is not complete; one timer serves all frames."""
-        if self._head is None and self._begin == self._end:
+        if not self._arriving.has_begun:
             self._frame_since = None
         elif self._frame_since is None:
             self._frame_since = self._loop.time()
@@ -448,12 +366,3 @@ class FrameConnection(asyncio.BufferedProtocol):
 
 def _length(data: Buffer) -> int:
     return data.nbytes if isinstance(data, memoryview) else len(data)
-
-
-def _check_not_tls(start: memoryview) -> None:
-    """Raise with the reason if a peer that has not said hello yet speaks TLS to us."""
-    if opens_with_tls(start):
-        raise BadFrame(
-            "the peer speaks TLS, and there is none at this address: connect to tidelog:// or "
-            "tcp://, or let the node listen at tls://"
-        )

@@ -24,6 +24,8 @@ def decode_append(topic: TopicManifest, message: AppendBatches, attachment: memo
     """The append that a client asks for; raises unless it may be appended as it is."""
     if bool(message.producer) != bool(message.sequence):
         raise BadOption("a producer needs a number and a sequence from 1 on; give both or none")
+    if message.after and len(message.after) != len(message.streams):
+        raise BadOption("an append names what lies before it in all of its log streams, or in none")
     parts = decode_parts(topic, message.streams, attachment)
     return Append(
         topic.name,

@@ -130,7 +130,7 @@ def test_a_later_append_never_gets_in_before_an_earlier_one_that_was_refused() -
                 numbers = [
                     client.send(
                         AppendBatches(
-                            TOPIC, (1,), 7, sequence, sequence - 1 if sequence > 4 else 0
+                            TOPIC, (1,), 7, sequence, (sequence - 1,) if sequence > 4 else ()
                         ),
                         batch_of(b"%d" % sequence),
                     )
@@ -194,6 +194,28 @@ def test_half_an_append_is_never_told_to_be_nothing() -> None:
                 refused = await client.refusal(AppendBatches(TOPIC, (1, 2)), batches)
                 assert refused.error == LeaderLost.__name__
             assert values(cluster) == [b"a"]
+
+    run(main())
+
+
+def test_each_leader_is_told_what_lies_before_an_append_in_its_own_stream() -> None:
+    async def main() -> None:
+        async with cluster_of(2) as cluster:
+            cluster.create(TOPIC, streams=2)
+            cluster.place(1, [1, 2])
+            cluster.place(2, [2, 1])
+            both = AppendBatches(TOPIC, (1, 2), 7, 5, (3, 4))
+            batches = batch_of(b"a") + batch_of(b"b")
+            async with cluster.nodes[NodeId(1)].client() as client:
+                for stream, sequence in ((1, 3), (2, 4)):
+                    assert (await client.refusal(both, batches)).error in (
+                        "OutOfOrder",
+                        "LeaderLost",
+                    )
+                    one = AppendBatches(TOPIC, (stream,), 7, sequence)
+                    await client.ask(one, batch_of(b"%d" % sequence))
+                assert isinstance(await client.ask(both, batches), Receipts)
+            assert values(cluster) == [b"3", b"a"]
 
     run(main())
 

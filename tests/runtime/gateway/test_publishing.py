@@ -16,7 +16,14 @@ from tidelog.client.refusals import error_of
 from tidelog.core.order.commands import StreamStatus
 from tidelog.embedded.reader import read_range
 from tidelog.embedded.staging import PUBLISH_TOPIC, STAGE_TOPIC
-from tidelog.errors import LeaderLost, LogError, NotLeader, PartlyAppended, Sealed
+from tidelog.errors import (
+    DeadlineExceeded,
+    LeaderLost,
+    LogError,
+    NotLeader,
+    PartlyAppended,
+    Sealed,
+)
 from tidelog.formats.batch import encode_entries
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.messages import (
@@ -29,10 +36,12 @@ from tidelog.formats.messages import (
     StageBatches,
     Staged,
 )
+from tidelog.runtime.gateway import publishing as publishing_module
 from tidelog.types import NO_NODE, NodeId, StreamId
 
 TOPIC = "events"
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+WAIT_SECONDS = 5.0
 
 
 async def stage(client: RawClient, *batches: bytes, streams: Sequence[int] = (1,)) -> int:
@@ -397,6 +406,67 @@ def test_a_publication_that_a_sealed_stream_holds_up_keeps_neither_others_nor_st
             assert cluster.engine.first_available(topic) == first + 2
 
     run(main())
+
+
+def test_publications_that_nobody_leads_hold_up_neither_others_nor_stages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are tried for as long as they may be; meanwhile all else goes on."""
+    monkeypatch.setattr(publishing_module, "_FINISH_SECONDS", 0.2)
+    writers = ("a", "b", "c")
+
+    def refuse(stream: StreamId, _: int) -> LogError | None:
+        return {1: Interruption("died"), 2: Sealed("sealed")}.get(stream)
+
+    async def main() -> None:
+        async with cluster_of(2) as cluster:
+            cluster.create(TOPIC, streams=2)
+            cluster.create(STAGE_TOPIC)
+            cluster.create(PUBLISH_TOPIC)
+            lead(cluster, PUBLISH_TOPIC, ONE)
+            for node in cluster.nodes.values():
+                node.replicas.refuse = refuse
+            async with cluster.nodes[ONE].client() as client:
+                await stage(client, batch_of(b"never published"))
+                stages = [await stage(client, batch_of(b"2"), streams=(2,)) for _ in writers]
+                stages.append(await stage(client, batch_of(b"1")))
+                for writer, one in zip((*writers, "last"), stages, strict=True):
+                    assert isinstance(await client.ask(Publish(TOPIC, writer, 1, (one,))), Refused)
+            for node in cluster.nodes.values():
+                node.replicas.refuse = nobody_leads(2)
+            publishing = cluster.nodes[ONE].gateway.parts.publishing
+            tending = asyncio.create_task(publishing.tend(0.0))
+            await until(lambda: values(cluster) == [b"1"], "the last one is finished")
+            await tending
+            topic = cluster.engine.find_topic(STAGE_TOPIC)
+            assert cluster.engine.first_available(topic) == stages[0], "it is needed still"
+            open_all(cluster)
+            await until(lambda: values(cluster) == [b"1", *[b"2"] * 3], "all are finished")
+
+    run(main())
+
+
+def test_a_step_that_takes_too_long_gives_its_place_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing_module, "_STEP_SECONDS", 0.2)
+
+    async def main() -> None:
+        async with cluster_of(2) as cluster:
+            await publications_of_two(cluster, batch_of(b"a"), batch_of(b"b"))
+            for node in cluster.nodes.values():
+                node.replicas.refuse = nobody_leads(2)
+            publishing = cluster.nodes[ONE].gateway.parts.publishing
+            with pytest.raises(DeadlineExceeded, match="finished later"):
+                await asyncio.wait_for(publishing.tend(0.0), WAIT_SECONDS)
+            assert values(cluster) == [b"b"]
+            open_all(cluster)
+            await publishing.tend(0.0)
+            assert values(cluster) == [b"b", b"a"]
+
+    run(main())
+
+
+def nobody_leads(stream: int) -> Callable[[StreamId, int], LogError | None]:
+    return lambda one, _: NotLeader(f"nobody leads {stream}") if one == stream else None
 
 
 def test_a_boundary_waits_for_what_is_held_up_but_keeps_nobody_else() -> None:

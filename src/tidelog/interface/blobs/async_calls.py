@@ -15,7 +15,15 @@ from tidelog.interface.blobs.async_reader import AsyncBlobReader
 from tidelog.interface.blobs.census import BlobCensus, info_of
 from tidelog.interface.blobs.collecting import CATCH_UPS, Collecting
 from tidelog.interface.blobs.figures import BlobCollection, BlobInfo
-from tidelog.interface.blobs.lookup import deletes_of, key_of, mark_of, to_delete, to_read, unknown
+from tidelog.interface.blobs.lookup import (
+    deleted_in_part,
+    deletes_of,
+    key_of,
+    mark_of,
+    to_delete,
+    to_read,
+    unknown,
+)
 from tidelog.interface.blobs.sources import AsyncBlobSource, async_parts_of, size_of
 from tidelog.interface.blobs.upload import PARTS_UNDER_WAY, UPLOAD_BYTES, Upload
 from tidelog.interface.records import Receipt
@@ -150,9 +158,10 @@ class AsyncTopicBlobs:
         key = blob_key(found.blob)
         if (mark := mark_of(found)) is not None:
             await descriptions.put(key, mark)
-        for entries in deletes_of(found):
-            await parts.write(entries)
-        await descriptions.delete(key)
+        with deleted_in_part(found.blob):
+            for entries in deletes_of(found):
+                await parts.write(entries)
+            await descriptions.delete(key)
 
     # -- all of them --------------------------------------------------------------------------
 

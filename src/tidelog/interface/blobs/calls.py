@@ -20,7 +20,15 @@ from tidelog.formats.topic_blob import BlobDescription, blob_key, topics_of_blob
 from tidelog.interface.blobs.census import BlobCensus, info_of
 from tidelog.interface.blobs.collecting import CATCH_UPS, Collecting
 from tidelog.interface.blobs.figures import BlobCollection, BlobInfo
-from tidelog.interface.blobs.lookup import deletes_of, key_of, mark_of, to_delete, to_read, unknown
+from tidelog.interface.blobs.lookup import (
+    deleted_in_part,
+    deletes_of,
+    key_of,
+    mark_of,
+    to_delete,
+    to_read,
+    unknown,
+)
 from tidelog.interface.blobs.reader import BlobReader
 from tidelog.interface.blobs.sources import BlobSource, parts_of, size_of
 from tidelog.interface.blobs.upload import PARTS_UNDER_WAY, UPLOAD_BYTES, Upload
@@ -152,9 +160,10 @@ class TopicBlobs:
         key = blob_key(found.blob)
         if (mark := mark_of(found)) is not None:
             descriptions.put(key, mark)
-        for entries in deletes_of(found):
-            parts.write(entries)
-        descriptions.delete(key)
+        with deleted_in_part(found.blob):
+            for entries in deletes_of(found):
+                parts.write(entries)
+            descriptions.delete(key)
 
     # -- all of them --------------------------------------------------------------------------
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec.structs import replace
 
-from tidelog.errors import UnknownBlob
+from tidelog.errors import LogError, PartlyAppended, UnknownBlob
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.topic_blob import (
     TOPIC_BLOB_END,
@@ -60,6 +61,20 @@ def deletes_of(description: BlobDescription) -> Iterator[list[Entry]]:
         numbers = range(begin, min(begin + _DELETES_MAX, description.parts))
         keys = [part_key(description.blob, number) for number in numbers]
         yield [Entry(Kind.DELETE, b"", key) for key in keys]
+
+
+@contextmanager
+def deleted_in_part(blob: int) -> Iterator[None]:
+    """While a BLOB that is hidden is being deleted: no error says that nothing was done."""
+    try:
+        yield
+    except LogError as error:
+        if not error.definite:
+            raise
+        raise PartlyAppended(
+            f"BLOB {blob} is not to be read any more, but not all of it is deleted: {error}; "
+            "delete it again"
+        ) from error
 
 
 def unknown(blob: int) -> UnknownBlob:

@@ -124,7 +124,7 @@ class AppendRouter:
                 part.body,
                 producer=append.producer,
                 sequence=append.sequence,
-                after=append.after,
+                after=share.after,
                 ack=append.ack,
             )
         except NotLeader:
@@ -170,7 +170,7 @@ class AppendRouter:
             (part.stream,),
             append.producer,
             append.sequence,
-            append.after,
+            (share.after,),
             append.ack.value,
         )
         passed = PassedOn(

@@ -34,11 +34,14 @@ PASSING: Final = (NotLeader, OutOfOrder, LeaderLost, Busy, Unreachable)
 class Share:
     """The part of an append for one log stream, until its outcome is known."""
 
-    __slots__ = ("append", "deadline", "is_over", "part", "whole")
+    __slots__ = ("after", "append", "deadline", "is_over", "part", "whole")
 
-    def __init__(self, append: Append, part: Part, deadline: float, whole: Whole) -> None:
+    def __init__(
+        self, append: Append, part: Part, after: int, deadline: float, whole: Whole
+    ) -> None:
         self.append = append
         self.part = part
+        self.after = after
         self.deadline = deadline
         self.whole = whole
         self.is_over = False
@@ -98,7 +101,12 @@ def shares_of(append: Append, deadline: float) -> tuple[list[Share], Outcome]:
     """The parts of an append, and what becomes of all of them together."""
     outcome: Outcome = asyncio.get_running_loop().create_future()
     whole = Whole(tuple([part.stream for part in append.parts]), outcome)
-    return [Share(append, part, deadline, whole) for part in append.parts], outcome
+    after = append.after or (0,) * len(append.parts)
+    shares = [
+        Share(append, part, before, deadline, whole)
+        for part, before in zip(append.parts, after, strict=True)
+    ]
+    return shares, outcome
 
 
 def joint_error(errors: list[LogError], receipts: list[Receipt]) -> LogError:

@@ -39,6 +39,8 @@ _CHUNK_STAGES: Final = 64
 _PAUSE_SECONDS: Final = 0.05
 _TRY_SECONDS: Final = 10.0
 """For one attempt to append a chunk."""
+_ANSWER_SECONDS: Final = 1.0
+"""What is left to an attempt to say what became of it."""
 _AGAIN: Final = (
     NotLeader,
     OutOfOrder,
@@ -65,23 +67,29 @@ class Copying:
         self._router = router
         self._cluster = cluster
 
-    async def copy(self, key: bytes, intent: Intent, topic: str, deadline: float) -> int:
-        """Append all that a publication is for; returns how many entries that were."""
+    async def copy(
+        self, key: bytes, intent: Intent, topic: str, deadline: float, step: float
+    ) -> int:
+        """Append all that a publication is for; returns how many entries that were.
+
+        DeadlineExceeded if that is not done by the deadline, or one ``step`` takes longer.
+        """
+        producer = producer_of(key)
         entries, size = 0, 0
         chunk: list[_Numbered] = []
         last: dict[int, int] = {}
         for index, stage in enumerate(intent.stages):
             sequence = intent.first_sequence + index  # C1
-            _, parts = await self._stages.read(stage, _left(deadline))
+            _, parts = await self._stages.read(stage, min(_left(deadline), step))
             for part in parts:
                 chunk.append(_Numbered(part, sequence, last.get(part.stream, 0)))
                 last[part.stream] = sequence
                 entries += part.body.count
                 size += len(part.body.data)
             if size >= _CHUNK_BYTES or (index + 1) % _CHUNK_STAGES == 0:
-                await self._append_all(producer_of(key), topic, chunk, deadline)
+                await self._append_all(producer, topic, chunk, _end_of(step, deadline))
                 chunk, size = [], 0
-        await self._append_all(producer_of(key), topic, chunk, deadline)
+        await self._append_all(producer, topic, chunk, _end_of(step, deadline))
         return entries
 
     async def _append_all(
@@ -89,14 +97,16 @@ class Copying:
     ) -> None:
         """Append parts, and those again of which nobody knows, until all are there."""
         while chunk:
+            seconds = min(_left(deadline), _TRY_SECONDS)
             outcomes = [
                 self._router.post(
-                    Append(topic, [one.part], producer, one.sequence, one.after),
-                    min(_left(deadline), _TRY_SECONDS),
+                    Append(topic, [one.part], producer, one.sequence, (one.after,)), seconds
                 )
                 for one in chunk
             ]
-            found = await asyncio.gather(*map(_is_there, outcomes), return_exceptions=True)
+            found = await asyncio.gather(
+                *[_is_there(outcome, seconds) for outcome in outcomes], return_exceptions=True
+            )
             for one in found:
                 if isinstance(one, BaseException):
                     raise one
@@ -106,16 +116,20 @@ class Copying:
                 await self._cluster.wait_for_change(_PAUSE_SECONDS)
 
 
-async def _is_there(outcome: Outcome) -> bool:
+async def _is_there(outcome: Outcome, seconds: float) -> bool:
     """Whether an append is in the log; False if it has to be sent again."""
     try:
-        async with asyncio.timeout(_TRY_SECONDS + 1):
+        async with asyncio.timeout(seconds + _ANSWER_SECONDS):
             await asyncio.shield(outcome)
     except ProducerConflict:
         return True  # So long ago that its place is not known any more.
     except (*_AGAIN, TimeoutError):
         return False
     return True
+
+
+def _end_of(step: float, deadline: float) -> float:
+    return min(deadline, asyncio.get_running_loop().time() + step)
 
 
 def _left(deadline: float) -> float:

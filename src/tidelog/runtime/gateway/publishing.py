@@ -56,6 +56,7 @@ from tidelog.runtime.gateway.cells import Cells, Lookup
 from tidelog.runtime.gateway.cluster_map import ClusterMap
 from tidelog.runtime.gateway.copying import Copying
 from tidelog.runtime.gateway.counters import GatewayCounters
+from tidelog.runtime.gateway.finishing import Finishing
 from tidelog.runtime.gateway.reads import ClusterReads
 from tidelog.runtime.gateway.stages import Stages
 from tidelog.runtime.gateway.upkeep import ClusterUpkeep
@@ -64,6 +65,8 @@ from tidelog.types import StreamId
 _PUBLISH_SECONDS: Final = 300.0
 """What a publication may take, even if nobody waits for it any more."""
 _FINISH_SECONDS: Final = 30.0
+_STEP_SECONDS: Final = 10.0
+"""What a step of a publication may take that nobody waits for: others wait for its place."""
 
 
 class LocalPublishing:
@@ -89,6 +92,7 @@ class LocalPublishing:
         self._loop = asyncio.get_running_loop()
         self._running: dict[bytes, asyncio.Task[Published]] = {}
         """By the writer's key: of one writer one publication is under way."""
+        self._finishing = Finishing(self._resume)
         self._forgotten: set[int] = set()
         """Stages that nobody needs any more, but that lie behind others that are needed."""
 
@@ -198,13 +202,16 @@ class LocalPublishing:
         await self._cells.change(self._notes, decide, self._left(deadline))
         return began
 
-    async def _finish(self, key: bytes, intent: Intent, deadline: float) -> Intent:
+    async def _finish(
+        self, key: bytes, intent: Intent, deadline: float, step: float = _PUBLISH_SECONDS
+    ) -> Intent:
         """Append what is written down, then note that it is done (G4)."""
         topic = self._cluster.order(intent.topic)
         name = "" if topic is None else topic.name
         try:
-            entries = await self._copying.copy(key, intent, name, deadline)
-            return await self._note_done(key, intent, entries, deadline)
+            entries = await self._copying.copy(key, intent, name, deadline, step)
+            noted_by = min(deadline, self._loop.time() + step)
+            return await self._note_done(key, intent, entries, noted_by)
         except LogError as error:
             if not error.definite:
                 raise
@@ -242,36 +249,26 @@ class LocalPublishing:
         """Finish what was interrupted, and let stages go that nobody needs any more."""
         if not self._cluster.has_topic(PUBLISH_TOPIC) or not self._cells.is_led_here(self._notes):
             return
-        trouble = await self._finish_all()
+        keys = decode_keys(await self._cells.look(self._notes, UNFINISHED_KEY))
+        trouble = await self._finishing.go_through(keys, _FINISH_SECONDS)
         if self._cluster.has_topic(STAGE_TOPIC):
             await self._expire(stage_seconds)  # Not of what is unfinished (G2).
         if trouble is not None:
             raise trouble
 
-    async def _finish_all(self, topic: int | None = None) -> LogError | None:
-        """Finish publications that were begun, of one topic or of all.
+    async def _resume(self, key: bytes) -> None:
+        """Finish what is written down, unless somebody is at it: that one sees to it."""
+        if key not in self._running:
+            await self._alone(key, partial(self._finish_interrupted, key), _PUBLISH_SECONDS)
 
-        One that cannot be finished does not keep the others: returns the first trouble.
-        """
-        trouble: LogError | None = None
-        for key in decode_keys(await self._cells.look(self._notes, UNFINISHED_KEY)):
-            try:
-                intent = await self._intent(key)
-                if intent is None or intent.is_done or topic not in (None, intent.topic):
-                    continue
-                await self._alone(key, partial(self._resume, key), _FINISH_SECONDS)
-            except LogError as error:
-                trouble = trouble or error
-        return trouble
-
-    async def _resume(self, key: bytes) -> Published:
+    async def _finish_interrupted(self, key: bytes) -> Published:
         intent = await self._intent(key)
         if intent is None or intent.is_done:
             return Published(0, duplicate=True)
         self._counters.publications_resumed += 1
-        stages = intent.stages
-        done = await self._finish(key, intent, self._loop.time() + _PUBLISH_SECONDS)
-        self._forget(stages)
+        deadline = self._loop.time() + _PUBLISH_SECONDS
+        done = await self._finish(key, intent, deadline, _STEP_SECONDS)
+        self._forget(intent.stages)
         return Published(done.entries, duplicate=True)
 
     async def _expire(self, stage_seconds: float) -> None:
@@ -322,9 +319,22 @@ class LocalPublishing:
             if is_free:
                 await self._upkeep.retain(topic, self._left(deadline), boundary=version)
                 return
-            trouble = await self._finish_all(topic.topic)
-            if trouble is not None:
-                raise trouble
+            await self._finish_those_of(topic, deadline)
+
+    async def _finish_those_of(self, topic: TopicManifest, deadline: float) -> None:
+        """Finish publications of a topic, or wait for those who are at it."""
+        keys = []
+        for key in decode_keys(await self._cells.look(self._notes, UNFINISHED_KEY)):
+            intent = await self._intent(key)
+            if intent is not None and not intent.is_done and intent.topic == topic.topic:
+                keys.append(key)
+        running = [self._running[key] for key in keys if key in self._running]
+        if running:
+            await asyncio.wait(running, timeout=self._left(deadline))
+            return
+        trouble = await self._finishing.go_through(keys, self._left(deadline))
+        if trouble is not None:
+            raise trouble
 
     # -- parts --------------------------------------------------------------------------------
 
@@ -343,6 +353,7 @@ class LocalPublishing:
         return left
 
     async def close(self) -> None:
+        await self._finishing.close()
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
