@@ -20,6 +20,7 @@ from tests.cli.running import (
     small_log,
     values,
 )
+from tidelog.storage import compaction
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_the_status_says_what_a_run_reclaims(data: Path) -> None:
     assert set(stream) == {
         "stream", "segments", "entries", "live_entries", "segment_bytes", "live_bytes",
         "dead_bytes", "snapshot_index", "unsettled_entries", "delete_segments", "rewrite_groups",
-        "reclaimable_bytes",
+        "waiting_segments", "reclaimable_bytes",
     }  # fmt: skip
     assert stream["segment_bytes"] == sum(path.stat().st_size for path in segments_of(data))
     assert stream["dead_bytes"] > stream["live_bytes"]
@@ -89,8 +90,8 @@ def test_the_status_says_what_a_run_reclaims(data: Path) -> None:
     found = run_json("compact", "run", "-d", data)
 
     assert set(found) == {
-        "topic", "full", "deleted_segments", "rewritten_segments", "reclaimed_bytes", "failures",
-        "seconds",
+        "topic", "full", "deleted_segments", "rewritten_segments", "waiting_segments",
+        "reclaimed_bytes", "failures", "seconds",
     }  # fmt: skip
     size = sum(path.stat().st_size for path in segments_of(data))
     assert found["reclaimed_bytes"] == stream["segment_bytes"] - size > stream["dead_bytes"] // 2
@@ -99,6 +100,19 @@ def test_the_status_says_what_a_run_reclaims(data: Path) -> None:
     assert run_json("compact", "status", "-d", data)["streams"][0]["dead_bytes"] == 0
     for key in (0, 7, KEYS - 1):
         assert run("get", "-d", data, f"k{key}").stdout == NEWEST + "\n"
+
+
+def test_a_run_says_what_waits_for_readers(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "_encloses_others", lambda store, group: True)
+
+    found = run_json("compact", "run", "-d", data)
+    assert (found["rewritten_segments"], found["waiting_segments"]) == (0, 7)
+    text = run("compact", "run", "-d", data).stdout
+    assert "7 segments wait: somebody still reads a deleted one between them" in text
+
+    monkeypatch.undo()
+    assert run_json("compact", "run", "-d", data)["waiting_segments"] == 0
+    assert "wait:" not in run("compact", "run", "-d", data).stdout
 
 
 def test_the_status_hints_at_entries_after_the_snapshot(data: Path) -> None:

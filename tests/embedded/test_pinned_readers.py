@@ -65,6 +65,29 @@ def test_a_reader_keeps_all_live_records_over_two_compactions(log: Log) -> None:
     assert log.stats().streams[0].pinned_files == 0, "the files go when the reader is done"
 
 
+def test_a_run_tells_what_waits_for_readers(log: Log) -> None:
+    """The dead segment between the first and the third is still read."""
+    log.append(b"a")
+    flush(log)
+    log.put(b"k", b"old")
+    flush(log)
+    log.append(b"b")
+    flush(log)
+    reader = log.read()
+    next(reader)
+    log.put(b"k", b"new")
+    flush(log)
+    held = log.compact()
+    assert (held.rewritten, held.waiting, held.failures) == (0, 2, [])
+    [stream] = log.stats().streams
+    assert (stream.rewrite_groups, stream.waiting_segments) == (((1, 3),), 2)
+    assert stream.pinned_files == 1
+    assert len(list(reader)) == 2
+    done = log.compact()
+    assert (done.rewritten, done.waiting) == (2, 0)
+    assert log.stats().streams[0].waiting_segments == 0
+
+
 def test_readers_see_entries_without_keys_whatever_is_compacted(log: Log) -> None:
     """They are live until they are trimmed, so that not one of them may be missed."""
     for number in range(8):

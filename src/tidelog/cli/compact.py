@@ -36,7 +36,7 @@ def status(data: str, topic: str, output: str) -> None:
         return
     print_table(
         ["stream", "segments", "entries", "live", "bytes", "dead", "dead %", "snapshot",
-         "delete", "rewrite", "reclaimable"],
+         "delete", "rewrite", "waiting", "reclaimable"],
         [
             (
                 stream["stream"],
@@ -49,6 +49,7 @@ def status(data: str, topic: str, output: str) -> None:
                 stream["snapshot_index"],
                 len(stream["delete_segments"]),
                 sum(len(group) for group in stream["rewrite_groups"]),
+                stream["waiting_segments"],
                 Size(stream["reclaimable_bytes"]),
             )
             for stream in streams
@@ -87,6 +88,7 @@ def run(data: str, topic: str, output: str, wait: float, full: bool) -> None:
         "full": full,
         "deleted_segments": done.deleted,
         "rewritten_segments": done.rewritten,
+        "waiting_segments": done.waiting,
         "reclaimed_bytes": done.reclaimed_bytes,
         "failures": done.failures,
         "seconds": round(seconds, 6),
@@ -98,6 +100,11 @@ def run(data: str, topic: str, output: str, wait: float, full: bool) -> None:
             f"topic {topic}: {done.deleted} segments deleted, {done.rewritten} rewritten, "
             f"{size_text(done.reclaimed_bytes)} reclaimed in {seconds:.2f} s"
         )
+        if done.waiting:
+            click.echo(
+                f"{done.waiting} segments wait: somebody still reads a deleted one between them; "
+                "run this again later"
+            )
     if done.failures:
         raise Failure("; ".join(done.failures), ExitCode.DAMAGED)
 

@@ -13,7 +13,7 @@ STREAM_HEADERS: Final = (
 _COMPACTION_FIELDS: Final = (
     "stream", "segments", "entries", "live_entries", "segment_bytes", "live_bytes", "dead_bytes",
     "snapshot_index", "unsettled_entries", "delete_segments", "rewrite_groups",
-    "reclaimable_bytes",
+    "waiting_segments", "reclaimable_bytes",
 )  # fmt: skip
 _STREAM_FIELDS: Final = (
     "stream", "end_llsn", "ordered_end_llsn", "segments", "segment_bytes", "live_bytes",

@@ -9,7 +9,7 @@ from tidelog.embedded.readable import KeptLog
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.figures import LogStats, StreamStats, TopicStats
 from tidelog.interface.readers import ReaderFacts, lagging
-from tidelog.storage.compaction import segment_facts, settled_index
+from tidelog.storage.compaction import segment_facts, settled_index, waiting_segments
 from tidelog.storage.node_store import WAL_DIRECTORY
 from tidelog.storage.vfs import FileKind, Vfs
 
@@ -61,6 +61,7 @@ def _stream_stats(engine: KeptLog, stream: int) -> StreamStats:
         ),
         delete_horizon=snapshot.deletes.glsn,
         dropped_deletes=snapshot.deletes.dropped,
+        waiting_segments=waiting_segments(store, groups),
         gc_boundary=store.current_boundary(),
     )
 

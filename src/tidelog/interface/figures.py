@@ -48,6 +48,8 @@ class StreamStats(msgspec.Struct, frozen=True):
     """A reader that goes on before this GLSN may have missed a delete that compaction dropped."""
     dropped_deletes: int
     """How many such deletes there were."""
+    waiting_segments: int = 0
+    """Of ``rewrite_groups``, those that wait for readers: see ``CompactionResult.waiting``."""
     gc_boundary: int = 0
     """Of each key only the newest write at or below it is needed; with GLSNs as versions, all."""
 
@@ -122,6 +124,8 @@ class CompactionResult:
     rewritten: int = 0
     groups: int = 0
     reclaimed_bytes: int = 0
+    waiting: int = 0
+    """Segments that stay until nobody reads a deleted one any more that lies between them."""
     failures: list[str] = field(default_factory=list)
 
     def add(self, other: CompactionResult) -> None:
@@ -129,6 +133,7 @@ class CompactionResult:
         self.rewritten += other.rewritten
         self.groups += other.groups
         self.reclaimed_bytes += other.reclaimed_bytes
+        self.waiting += other.waiting
         self.failures.extend(other.failures)
 
 

@@ -77,7 +77,8 @@ def compact_major(
     directory = store.place.directory
     for group in plan_major(facts, settled, full=full, bytes_max=bytes_max):
         if _encloses_others(store, group):
-            continue  # Somebody still reads a deleted segment: another time.
+            result.waiting += len(group.numbers)  # Somebody still reads a deleted segment.
+            continue
         try:
             result.add(_compact_group(store, group))
         except (CorruptData, DiskFull) as error:
@@ -96,6 +97,18 @@ def _encloses_others(store: StreamStore, group: Group) -> bool:
     between = range(group.numbers[0] + 1, group.numbers[-1])
     present = segment_numbers(store.vfs, store.place.directory)
     return any(number in between and number not in group.numbers for number in present)
+
+
+def waiting_segments(store: StreamStore, groups: Sequence[Group]) -> int:
+    """How many segments of these groups a run would leave to wait, as things are."""
+    shown = {segment.number for segment in store.view.segments}
+    present = segment_numbers(store.vfs, store.place.directory) if groups else []
+    deleted = [number for number in present if number not in shown]
+    return sum(
+        len(group.numbers)
+        for group in groups
+        if any(group.numbers[0] < number < group.numbers[-1] for number in deleted)
+    )
 
 
 def _compact_group(store: StreamStore, group: Group) -> CompactionResult:
