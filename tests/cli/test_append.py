@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tidelog
 from tests.cli.running import empty_log, run, run_json, values
+from tidelog.cli import append_load
 from tidelog.cli.append_load import BATCH_BYTES, LineTooLong, batches_of
 from tidelog.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 
@@ -371,3 +374,31 @@ def test_the_lines_before_one_without_end_are_handed_out() -> None:
     assert next(found) == (1, [b"a", b"b"])
     with pytest.raises(LineTooLong, match="line 3: "):
         next(found)
+
+
+def test_json_that_is_nested_too_deeply_is_a_bad_line(data: Path) -> None:
+    lines = b'{"value": "a"}\n' + b"[" * 200_000 + b"\n"
+    assert (
+        "line 2: it is not JSON" in run("append", "-d", data, "--jsonl", stdin=lines, code=1).stderr
+    )
+    assert values(data) == [b"a"]
+
+
+@pytest.mark.parametrize("more", ['"value": "x"', '"blobs": [1]'])
+def test_nothing_of_a_line_is_left_out(data: Path, more: str) -> None:
+    line = f'{{"kind": "delete_storage", {more}}}'
+    shown = run("append", "-d", data, "--jsonl", stdin=line, code=1).stderr
+    assert "neither a value nor BLOBs" in shown
+    assert values(data) == []
+
+
+def test_an_input_that_breaks_off_says_what_was_appended(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lines(*args: object, **options: object) -> Iterator[tuple[int, list[bytes]]]:
+        yield 1, [b"a", b"b"]
+        raise OSError(errno.EIO, "the input is broken")
+
+    monkeypatch.setattr(append_load, "batches_of", lines)
+    shown = run("append", "-d", data, code=1).stderr
+    assert "the input is broken; all before line 3 is in the log: 2 records appended" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,3 +130,32 @@ def test_what_a_killed_upload_left_is_collected(served: Node) -> None:
         assert run_json("blob", "collect", "-d", served.url, "--older-than", "0")["torn"] == 1
         assert {parts.get(record.key) for record in parts.read()} == {None}
         assert list(log.list_blobs()) == []
+
+
+def test_only_files_are_replaced(data: Path, file: Path, tmp_path: Path) -> None:
+    blob = put(data, file)
+    pipe, target, link = tmp_path / "pipe", tmp_path / "target", tmp_path / "link"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    small = run("blob", "put", "-", "-d", data, stdin=b"abc").stdout.strip()
+    run("blob", "get", small, pipe, "-d", data)
+    assert os.read(reading, 100) == b"abc"
+    assert pipe.is_fifo()
+    os.close(reading)
+    link.symlink_to("target")
+    for before in (False, True):
+        assert target.exists() is before
+        run("blob", "get", blob, link, "-d", data)
+        assert link.is_symlink()
+        assert target.read_bytes() == LONG
+    assert "Is a directory" in run("blob", "get", blob, "", "-d", data, code=1).stderr
+
+
+def test_no_other_file_is_touched(data: Path, file: Path, tmp_path: Path) -> None:
+    blob, place = put(data, file), tmp_path / "place"
+    place.mkdir()
+    (place / "copy.partial").write_bytes(b"mine")
+    run("blob", "get", blob, place / "copy", "-d", data)
+    run("blob", "get", int(blob) + 1, place / "other", "-d", data, code=4)
+    assert sorted(path.name for path in place.iterdir()) == ["copy", "copy.partial"]
+    assert (place / "copy.partial").read_bytes() == b"mine"

@@ -156,6 +156,8 @@ def test_a_segment_without_its_end_is_walked_from_its_begin(data: Path) -> None:
     assert [item["first_llsn"] for item in found["items"]] == [
         item["first_llsn"] for item in sound[:2]
     ]
+    cut_short = run_json("dump", "segment", path, "--limit", 1, code=3)
+    assert (len(cut_short["items"]), cut_short["truncated"]) == (1, True)
 
 
 def test_a_segment_that_is_nothing_is_told(tmp_path: Path) -> None:

@@ -149,3 +149,17 @@ def test_the_streams_of_a_topic_are_shown_in_one_order(tmp_path: Path) -> None:
     found = values(path, "-t", "t", "--format", "%g %v")
 
     assert found == [b"%d %d" % (place + 1, place // 2) for place in range(18)]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("tail", "-f", "--timeout", "nan"),
+        ("compact", "run", "--wait", "nan"),
+        ("blob", "collect", "--older-than", "nan"),
+        ("tail", "--topic", ""),
+    ],
+)
+def test_what_is_no_number_or_no_name_is_wrong_usage(tmp_path: Path, args: tuple[str, ...]) -> None:
+    small_log(tmp_path / "log")
+    assert "Invalid value" in run(*args, "-d", tmp_path / "log", code=2).stderr

@@ -256,3 +256,10 @@ def test_a_stage_file_that_was_never_named_is_no_problem(tmp_path: Path) -> None
     ]
     tidelog.open(str(data)).close()
     assert not half.exists()
+
+
+def test_a_name_of_digits_that_are_no_ascii_is_no_number(data: Path) -> None:
+    (data / "streams" / "²").mkdir()
+    (data / "wal" / "²².wal").write_bytes(b"")
+    names = {found["name"]: found["note"] for found in run_json("verify", "-d", data)["findings"]}
+    assert names["wal/²².wal"] == "not a file of the log"

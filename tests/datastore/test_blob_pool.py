@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,17 @@ import pytest
 from tests.datastore.stores import commit, open_store, put
 from tidelog.datastore.blob_parts import parts_of
 from tidelog.datastore.datastore import Datastore
-from tidelog.errors import BadEntry, BadOption, CorruptData, LogClosed, WrongState
+from tidelog.errors import (
+    BadEntry,
+    BadOption,
+    CorruptData,
+    DiskFull,
+    LogClosed,
+    StaleWrite,
+    WrongState,
+)
 from tidelog.limits import BLOB_PART_BYTES
+from tidelog.storage.os_vfs import OsFile
 
 
 def bytes_of(store: Datastore, blob: int) -> bytes:
@@ -155,3 +166,88 @@ def test_a_damaged_blob_is_not_sent_to_its_last_byte(tmp_path: Path) -> None:
         with store.open_blob(blob) as reader, pytest.raises(CorruptData, match=f"BLOB {blob}"):
             sent.extend(len(part) for _, part in parts_of(reader))
         assert sent == [BLOB_PART_BYTES, BLOB_PART_BYTES]
+
+
+def test_an_old_blob_stays_while_a_log_session_refers_to_it(tmp_path: Path) -> None:
+    store, [channel] = open_store(tmp_path / "store")
+    with store:
+        store.switch_epoch(1)
+        with store.blob_pool() as pool, channel.session():
+            blob = pool.register_data(b"old")
+            channel.add_entry(1, b"a", b"", 1, [blob])
+        commit(store, 1)
+        put(channel, b"a", b"", 2)
+        commit(store, 2)
+        store.set_gc_boundary(2)
+        with channel.session():
+            channel.add_entry(1, b"b", b"", 3, [blob])
+            store.compact(full=True)
+        commit(store, 3)
+        assert bytes_of(store, blob) == b"old"
+
+
+def test_a_blob_whose_pool_went_before_its_log_session_was_aborted_is_garbage(
+    tmp_path: Path,
+) -> None:
+    store, [channel] = open_store(tmp_path / "store")
+    with store:
+        store.switch_epoch(1)
+        channel.begin_session()
+        with store.blob_pool() as pool:
+            blob = pool.register_data(b"x")
+            channel.add_entry(1, b"a", b"", 1, [blob])
+        store.compact(full=True)
+        assert bytes_of(store, blob) == b"x"
+        channel.abort_session()
+        store.compact(full=True)
+        with pytest.raises(BadEntry):
+            store.open_blob(blob)
+
+
+def test_a_blob_of_a_refused_entry_is_free_again(tmp_path: Path) -> None:
+    store, [channel] = open_store(tmp_path / "store")
+    with store:
+        store.switch_epoch(1)
+        store.set_gc_boundary(5)
+        pool = store.blob_pool()
+        blob = pool.register_data(b"x")
+        with channel.session():
+            with pytest.raises(StaleWrite):
+                channel.add_entry(1, b"a", b"", 5, [blob])
+            pool.release()
+            with pytest.raises(BadEntry, match="does not exist"):
+                channel.add_entry(1, b"a", b"", 6, [blob])
+
+
+@pytest.mark.parametrize("link", ["symbolic", "hard"])
+def test_a_temporary_file_with_another_name_is_copied(tmp_path: Path, link: str) -> None:
+    kept, path = tmp_path / "kept", tmp_path / "temporary"
+    kept.write_bytes(b"mine")
+    if link == "symbolic":
+        path.symlink_to(kept)
+    else:
+        path.hardlink_to(kept)
+    store, _ = open_store(tmp_path / "store")
+    with store, store.blob_pool() as pool:
+        blob = pool.register_file(path, temporary=True)
+        assert bytes_of(store, blob) == b"mine"
+        assert not path.exists()
+        assert kept.read_bytes() == b"mine"
+
+
+def test_a_temporary_file_for_which_there_is_no_room_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: OsFile, offset: int, parts: Sequence[bytes | memoryview]) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    path = tmp_path / "temporary"
+    path.write_bytes(b"mine")
+    store, _ = open_store(tmp_path / "store")
+    with store, store.blob_pool() as pool:
+        with monkeypatch.context() as patched:
+            patched.setattr(OsFile, "write_at", full)
+            with pytest.raises(DiskFull):
+                pool.register_file(path, temporary=True)
+        assert path.read_bytes() == b"mine"
+        assert bytes_of(store, pool.register_file(path, temporary=True)) == b"mine"

@@ -326,3 +326,14 @@ def test_a_replica_speaks_tls_and_asks_for_certificate_and_token(tmp_path: Path)
         with Connection(replica.address, greet=False) as stranger:
             stranger.send_bytes(encode_frame(encode_message(Hello("test")), request=0))
             assert isinstance(decode_answer(stranger.receive()), Refused)
+
+
+@pytest.mark.parametrize(("name", "code"), [("identity", 4), ("streams/1/1.segment", 3)])
+def test_a_directory_that_holds_something_else_is_told(
+    tmp_path: Path, name: str, code: int
+) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"mine")
+    done = run_tidelog("replica", "--data", str(tmp_path), "--listen", "tcp://127.0.0.1:0")
+    assert (done.returncode, done.stdout) == (code, "")
+    assert "no log" in done.stderr or "manifest is missing" in done.stderr

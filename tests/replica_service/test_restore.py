@@ -234,3 +234,12 @@ def test_a_directory_that_cannot_be_written_to_can_be_restored_from(
     run("restore", "--from", source, "--to", tmp_path / "new")
     assert not (source / "LOCK").exists()
     assert contents(tmp_path / "new")
+
+
+def test_a_copy_is_not_tied_to_its_source(source: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (source / "blobs").rename(elsewhere)
+    (source / "blobs").symlink_to("../elsewhere")
+    shown = run("restore", "--from", source, "--to", tmp_path / "target", code=1).stderr
+    assert "leads to ../elsewhere" in shown
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "source"]

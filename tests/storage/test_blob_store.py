@@ -239,13 +239,13 @@ def test_a_blob_is_held_from_its_end_until_an_entry_refers_to_it() -> None:
     blobs = open_blobs(SimDisk().vfs())
     store(blobs, 1, b"x")
     assert not blobs.delete_unheld(1)
-    blobs.pin(1)
-    blobs.pin(1)
+    blobs.pin((1,))
+    blobs.pin((1,))
     blobs.referred([1])
     assert not blobs.delete_unheld(1)
-    blobs.unpin(1)
+    blobs.unpin((1,))
     assert not blobs.delete_unheld(1)
-    blobs.unpin(1)
+    blobs.unpin((1,))
     assert blobs.delete_unheld(1)
     assert blobs.ids() == []
 

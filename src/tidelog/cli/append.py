@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -64,8 +63,10 @@ def command(
         raise click.UsageError("--producer and --key-separator must not be empty.")
     from tidelog.cli.append_load import Load, load_lines
     from tidelog.cli.session import writing
+    from tidelog.cli.streams import standard_input
     from tidelog.errors import UnknownTopic
 
+    stream = cast("Input", standard_input())
     with writing(data, wait=wait, create=not no_create) as session:
         try:
             handle = session.topic(topic)
@@ -75,7 +76,7 @@ def command(
             handle = session.create_topic(topic)
         mode = _mode(jsonl, key_separator, delete, log_versions=handle.versions == "log")
         load = Load(handle, producer or "", sequence_start or 1, resume)
-        load_lines(load, mode, cast("Input", sys.stdin.buffer), batch)
+        load_lines(load, mode, stream, batch)
     _print(load.summary(), output)
 
 
@@ -85,7 +86,8 @@ def _mode(jsonl: bool, separator: str | None, delete: bool, *, log_versions: boo
     if jsonl:
         return JsonLines(log_versions=log_versions)
     if separator is not None:
-        return PutLines(separator.replace("\\t", "\t").encode())
+        text = separator.replace("\\t", "\t")
+        return PutLines(text.encode("utf-8", "surrogateescape"))
     return DeleteLines() if delete else ValueLines()
 
 

@@ -144,7 +144,7 @@ class JsonLines:
             return None
         try:
             fields = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadEntry(f"it is not JSON: {error}") from error
         if not isinstance(fields, dict):
             raise BadEntry('it is not a JSON object such as {"key": "k", "value": "v"}')
@@ -155,6 +155,8 @@ class JsonLines:
         check_entry(entry)
         if entry.kind is Kind.APPEND and not entry.key and _has_more_than_a_value(entry):
             raise BadEntry("an append without a key has a value, and BLOBs at most")
+        if entry.kind is Kind.DELETE_STORAGE and (entry.value or entry.blobs):
+            raise BadEntry("a delete_storage has neither a value nor BLOBs")
         return entry
 
     def _entry(self, fields: dict[str, Any]) -> Entry:

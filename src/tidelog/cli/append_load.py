@@ -118,6 +118,8 @@ def load_lines(load: Load, mode: LineMode[ItemT], stream: Input, batch: int) -> 
                 progress.update(load.records + load.duplicates)
         except LineTooLong as error:
             raise Failure(f"{error}; {load.so_far()}") from error
+        except OSError as error:
+            raise Failure(f"the input cannot be read: {error}; {load.so_far()}") from error
         except KeyboardInterrupt as error:
             raise Failure(f"interrupted; {load.so_far()}") from error
 

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from tidelog.cli.options import is_url, output_option, read_options, topic_option
+from tidelog.cli.options import AmountRange, is_url, output_option, read_options, topic_option
+from tidelog.limits import VALUE_BYTES_MAX
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -16,7 +17,7 @@ _data_option = click.option(
 )
 _seconds_option = click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=AmountRange(min=0, min_open=True),
     default=2.0,
     show_default=True,
     help="How long each measurement takes.",
@@ -33,7 +34,7 @@ def command() -> None:
 @click.option(
     "--size",
     "sizes",
-    type=click.IntRange(1),
+    type=click.IntRange(1, VALUE_BYTES_MAX),
     multiple=True,
     default=(100, 1024),
     show_default=True,
@@ -60,7 +61,11 @@ def embedded(
 @command.command("pair")
 @_data_option
 @click.option(
-    "--size", type=click.IntRange(1), default=100, show_default=True, help="Bytes of a value."
+    "--size",
+    type=click.IntRange(1, VALUE_BYTES_MAX),
+    default=100,
+    show_default=True,
+    help="Bytes of a value.",
 )
 @click.option(
     "--entries",
@@ -114,11 +119,11 @@ def _load_options(function: F) -> F:
             help="Records of one call.",
         ),
         click.option(
-            "--size", type=click.IntRange(16), default=100, show_default=True,
+            "--size", type=click.IntRange(16, VALUE_BYTES_MAX), default=100, show_default=True,
             help="Bytes of a record.",
         ),
         click.option(
-            "--rate", type=click.FloatRange(min=0), default=1000.0, show_default=True,
+            "--rate", type=AmountRange(min=0), default=1000.0, show_default=True,
             help="Records offered each second, whatever becomes of them; 0: as many as go.",
         ),
         _seconds_option,

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.options import data_option, read_options, topic_option, wait_option, write_options
+from tidelog.cli.options import (
+    AmountRange,
+    data_option,
+    read_options,
+    topic_option,
+    wait_option,
+    write_options,
+)
 
 if TYPE_CHECKING:
     from tidelog.interface.blobs.figures import BlobCollection
@@ -65,7 +72,7 @@ def put(source: str, data: str, topic: str, wait: float, output: str) -> None:
 def get(blob: int, target: str, data: str, topic: str) -> None:
     """Write BLOB ID to FILE, or to the standard output (-).
 
-    FILE is there when all of the BLOB is in it, and not before.
+    FILE is there when all of the BLOB is in it, and not before; a pipe or a device is written to.
     """
     from pathlib import Path
 
@@ -129,7 +136,7 @@ def list_blobs(data: str, topic: str, output: str) -> None:
 @topic_option
 @click.option(
     "--older-than",
-    type=click.FloatRange(min=0),
+    type=AmountRange(min=0),
     metavar="SECONDS",
     default=86400.0,
     show_default=True,
@@ -168,4 +175,6 @@ def collect(data: str, topic: str, output: str, wait: float, older_than: float) 
 def _source(name: str) -> BlobSource:
     from pathlib import Path
 
-    return sys.stdin.buffer if name == _PIPE else Path(name)
+    from tidelog.cli.streams import standard_input
+
+    return standard_input() if name == _PIPE else Path(name)

@@ -2,16 +2,20 @@
 
 Y1  a view of a directory may break while it is read, and the copy then goes on where it was
 Y2  a file gets its name when all of the BLOB is in it
+Y3  what is no file, such as a pipe, stays what it is, and so does a link to a file
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO
+from secrets import token_hex
+from typing import BinaryIO, Final
 
 from tidelog.cli.progress import Progress
 from tidelog.cli.session import Session, reading
 from tidelog.limits import BLOB_COPY_BYTES
+
+_TOKEN_BYTES: Final = 8
 
 
 def copy_to_stream(data: str, topic: str, blob: int, stream: BinaryIO) -> None:
@@ -33,14 +37,20 @@ def copy_to_stream(data: str, topic: str, blob: int, stream: BinaryIO) -> None:
 
 
 def copy_to_file(data: str, topic: str, blob: int, path: Path) -> None:
-    """Write a BLOB to a file; Y2."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as stream:
+    """Write a BLOB to a file; Y2, Y3."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as stream:
             copy_to_stream(data, topic, blob, stream)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        return
+    target = path.resolve()
+    partial = target.with_name(f".{token_hex(_TOKEN_BYTES)}.partial")
+    with partial.open("xb") as stream:
+        try:
+            copy_to_stream(data, topic, blob, stream)
+            partial.replace(target)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
 
 
 def _write(stream: BinaryIO, piece: bytes) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -303,10 +302,12 @@ def _salvage_segment(file: str, limit: int | None, problem: str, entries: bool) 
         dump.summary["header"] = str(error)
     ends = HEADER_BYTES
     try:
-        for batch in islice(_walk(data), limit):
+        for batch in _walk(data):
             place = {"offset": ends, "bytes": batch.length}
             items = _entry_items(batch) if entries else [{**place, **_batch_item(batch)}]
             dump.take(items, limit)
+            if dump.truncated:
+                break
             ends += batch.length
     except CorruptData as error:
         dump.problem += f"; its batches can be read up to offset {ends} ({error})"

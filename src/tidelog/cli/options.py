@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan
 from typing import Any, Final, TypeVar
 
 import click
@@ -21,12 +22,26 @@ def is_url(where: str) -> bool:
 
 def _topic(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     """The topic that --topic names, or else the URL, or else the default one."""
+    if value == "":
+        raise click.BadParameter("a topic has a name; without --topic it is the default one")
     where = ctx.params.get("data") or ""
     if value is None and is_url(where):
         from tidelog.net.endpoint import parse_url
 
         value = parse_url(where).topic
     return value or "default"
+
+
+class AmountRange(click.FloatRange):
+    """Numbers in a range; ``nan``, which is neither in it nor out of it, is refused."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 _data_option = click.option(
@@ -76,7 +91,7 @@ output_option = click.option(
 wait_option = click.option(
     "--wait",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=AmountRange(min=0),
     default=LOCK_WAIT_SECONDS,
     show_default=True,
     help="How long to wait for a log that another process has open.",

@@ -81,10 +81,14 @@ def time_text(timestamp_us: int) -> str:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON document."""
+    """One JSON document, in UTF-8 whatever the terminal speaks.
+
+    Names of files that are no UTF-8 become the escapes of JSON for what stands for their bytes.
+    """
     import json
 
-    click.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    click.echo(text.encode("utf-8", "backslashreplace"))
 
 
 class ByteOutput:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from tidelog import __version__
-from tidelog.cli.failures import failure_of
+from tidelog.cli.failures import Failure, failure_of
 from tidelog.cli.lazy_group import LazyGroup
 from tidelog.errors import LogError
 
@@ -60,6 +60,9 @@ class Program(LazyGroup):
             ctx.exit(0)
         except (LogError, OSError) as error:
             raise failure_of(error) from error
+        except UnicodeEncodeError as error:
+            # Arguments and variables of the environment may be any bytes; names are text.
+            raise Failure(f"{error.object!r} is not UTF-8") from error
 
 
 @click.group(

@@ -156,7 +156,7 @@ class Copying:
                 self._vfs.make_dir(target)
                 self.copy_directory(source, target)
             case FileKind.SYMLINK:
-                self._vfs.symlink(str(Path(source).readlink()), target)
+                self._vfs.symlink(_neighbour(source), target)
             case FileKind.FILE if found.inode in self._copied:
                 self._vfs.link(self._copied[found.inode], target)
             case FileKind.FILE:
@@ -186,6 +186,16 @@ class Copying:
             self._on_bytes(self.bytes)
         if offset != size or writer.size() != size:
             raise CorruptData(f"{source} changed while it was copied")
+
+
+def _neighbour(link: str) -> str:
+    """What a merged segment's name stands for; any other link would tie the copy to the source."""
+    name = str(Path(link).readlink())
+    if "/" in name or name == "..":
+        raise BadOption(
+            f"{link} leads to {name}, out of its directory: copy the datastore with `cp -aL` first"
+        )
+    return name
 
 
 def _verify(work: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tidelog.cli.failures import ExitCode, Failure
-from tidelog.cli.options import data_option, topic_option
+from tidelog.cli.options import AmountRange, data_option, topic_option
 
 
 @click.command("tail")
@@ -23,7 +23,7 @@ from tidelog.cli.options import data_option, topic_option
 @click.option("-f", "--follow", is_flag=True, help="Wait for new records at the end.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=AmountRange(min=0, min_open=True),
     metavar="SECONDS",
     help="With --follow: end when nothing came for so long.",
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidelog.cli.admin_session import administering
-from tidelog.cli.options import data_option
+from tidelog.cli.options import AmountRange, data_option
 
 if TYPE_CHECKING:
     from tidelog.client.blocking_admin import Admin
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--interval",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
+    type=AmountRange(min=0.1),
     default=1.0,
     show_default=True,
     help="How often to look.",

@@ -10,7 +10,7 @@ from tidelog.cli.failures import ExitCode, Failure
 from tidelog.cli.options import data_option, output_option, wait_option
 
 if TYPE_CHECKING:
-    from tidelog.cli.verify_files import FileFinding
+    from tidelog.cli.file_finding import FileFinding
 
 
 @click.command("verify")

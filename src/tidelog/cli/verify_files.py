@@ -8,24 +8,19 @@ is opened, by the rules of recovery itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
-from pyroaring import BitMap64
-
-from tidelog.cli.read_only_disk import ReadOnlyDisk
+from tidelog.cli.file_finding import FileFinding
 from tidelog.cli.session import opened_for_reading
-from tidelog.datastore.blob_garbage import referred_blobs
-from tidelog.embedded.engine import DATASTORE_TOPIC, Engine
-from tidelog.embedded.topic import Topic
+from tidelog.cli.verify_whole import check_deeply, check_replicas
 from tidelog.errors import CorruptData, LogError, LogLocked, NotALog
 from tidelog.formats.batch import decode_batch
 from tidelog.formats.live_index import decode_live_index
-from tidelog.formats.manifest import Manifest, TopicManifest, decode_manifest
+from tidelog.formats.manifest import Manifest, decode_manifest
 from tidelog.formats.replica_records import (
     decode_carry,
     decode_filled,
@@ -43,13 +38,9 @@ from tidelog.formats.wal_payloads import (
     decode_truncate,
 )
 from tidelog.invariants import InvariantViolation
-from tidelog.limits import WAL_FILE_BYTES_DEFAULT
-from tidelog.storage.blob_store import BLOBS_DIRECTORY, BlobStore
 from tidelog.storage.log_directory import LOCK_NAME
 from tidelog.storage.node_store import MANIFEST_NAME, STREAMS_DIRECTORY, WAL_DIRECTORY
 from tidelog.storage.os_vfs import OsVfs
-from tidelog.storage.recovery import StoreOptions, open_node_store
-from tidelog.storage.scrub import scrub
 from tidelog.storage.segment_file import SegmentReader
 from tidelog.storage.stage_files import STAGES_DIRECTORY
 from tidelog.storage.vfs import Lock
@@ -70,32 +61,6 @@ _LEFTOVERS: Final = {
     ".link": "left by an interrupted compaction; the next opening removes it",
     ".spare": "a WAL file to be used again",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FileFinding:
-    """What was found in one file, or about the log as a whole."""
-
-    kind: str
-    name: str
-    entries: int | None = None
-    bytes: int = 0
-    problem: str = ""
-    note: str = ""
-
-    @property
-    def is_file(self) -> bool:
-        return self.kind not in ("log", "topic", "stream")
-
-    def fields(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "entries": self.entries,
-            "bytes": self.bytes,
-            "problem": self.problem or None,
-            "note": self.note or None,
-        }
 
 
 class Verification:
@@ -174,7 +139,7 @@ class Verification:
             yield FileFinding("wal", WAL_DIRECTORY, problem="the directory is missing")
             return
         files = sorted(directory.iterdir())
-        numbered = [path for path in files if path.suffix == ".wal" and path.stem.isdigit()]
+        numbered = [path for path in files if path.suffix == ".wal" and _is_number(path.stem)]
         for path in files:
             if path in numbered:
                 read = self._read_last_wal if path == numbered[-1] else self._read_wal
@@ -229,7 +194,7 @@ class Verification:
         directory = self._root / STREAMS_DIRECTORY
         known = {stream.stream for stream in self._manifest.streams} if self._manifest else set()
         present = sorted(directory.iterdir()) if directory.is_dir() else []
-        for stream in sorted(known - {int(p.name) for p in present if p.name.isdigit()}):
+        for stream in sorted(known - {int(p.name) for p in present if _is_number(p.name)}):
             name = f"{STREAMS_DIRECTORY}/{stream:016d}"
             yield FileFinding("stream", name, problem="the directory is missing")
         for place in present:
@@ -300,22 +265,6 @@ class Verification:
         yield from self._check_stages(needed)
 
 
-def check_replicas(path: str, deep: bool) -> Iterator[FileFinding]:
-    """The replicas of a storage node: whether each can be trusted."""
-    options = StoreOptions(WAL_FILE_BYTES_DEFAULT, create=False, replicas=True)
-    node = open_node_store(ReadOnlyDisk(OsVfs()), path, options)
-    try:
-        for stream, store in sorted(node.streams.items()):
-            damage = store.replica.damage if store.replica is not None else ""
-            yield FileFinding("stream", f"{stream}", store.end_llsn - 1, problem=damage)
-        for finding in scrub(node) if deep else ():
-            if finding.problem:
-                name = str(Path(finding.path).relative_to(path))
-                yield FileFinding("segment", name, problem=finding.problem)
-    finally:
-        node.close()
-
-
 def entries_in(frame: Frame) -> int:
     """How many entries a frame holds; raises CorruptData if a record in it is not sound."""
     entries = 0
@@ -338,79 +287,10 @@ def entries_in(frame: Frame) -> int:
     return entries
 
 
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
+
+
 def _check_stem(path: Path, term: int, index: int) -> None:
     if path.stem != f"{term:016x}_{index:016x}":
         raise CorruptData(f"it says that it is of term {term}, index {index}")
-
-
-# -- deeply -------------------------------------------------------------------------------------
-
-
-def check_deeply(engine: Engine) -> Iterator[FileFinding]:
-    """Whether live entries are all there, live indexes are right, and topics read in order."""
-    for finding in scrub(engine.node):
-        if finding.problem:
-            name = str(Path(finding.path).relative_to(engine.path))
-            yield FileFinding("segment", name, problem=finding.problem)
-    for stream in sorted(engine.node.streams):
-        yield _check_live(engine, stream)
-    for topic in engine.node.topics.values():
-        yield _check_order(engine, topic.name)
-        if topic.name == DATASTORE_TOPIC:
-            yield _check_blobs(engine, topic)
-
-
-def _check_blobs(engine: Engine, topic: TopicManifest) -> FileFinding:
-    """Every BLOB that an entry refers to must be there, and all that are there be whole."""
-    try:
-        blobs = BlobStore(engine.node.vfs, engine.path)
-        referred = referred_blobs(engine.node, topic)
-        missing = referred - BitMap64(blobs.ids())
-        for blob in blobs.ids():
-            with blobs.open(blob) as reader:
-                reader.check()
-    except LogError as error:
-        return FileFinding("blobs", BLOBS_DIRECTORY, problem=str(error))
-    if missing:
-        text = f"BLOB {missing.min()} is missing, and {len(missing) - 1} others"
-        return FileFinding("blobs", BLOBS_DIRECTORY, len(referred), problem=text)
-    return FileFinding("blobs", BLOBS_DIRECTORY, len(referred), note="all that are needed")
-
-
-def _check_live(engine: Engine, stream: int) -> FileFinding:
-    """Every entry that is live by the entries themselves must be live by the stored indexes.
-
-    The stored ones may hold more: what hid an older entry stays until the next snapshot.  After
-    a trim they may hold less, for what was dead stays dead; and where streams share their keys,
-    for what hides an entry may be in another one.
-    """
-    store = engine.node.streams[stream]
-    name = f"{STREAMS_DIRECTORY}/{stream:016d}"
-    live = len(store.snapshot.live)
-    if not store.snapshot.index or store.trim_llsn_end > 1 or store.shared_keys:
-        return FileFinding("stream", name, live, note="live indexes not compared")
-    stem = f"{store.snapshot.term:016x}_{store.snapshot.index:016x}"
-    try:
-        data = Path(engine.path, name, f"{stem}.snapshot").read_bytes()
-        missing = store.rebuild(decode_snapshot(data))[1] - store.snapshot.live
-    except (LogError, OSError) as error:
-        return FileFinding("stream", name, live, problem=str(error))
-    if missing:
-        text = f"LLSN {missing.min()} is live, but the live indexes lack it"
-        return FileFinding("stream", name, live, problem=text)
-    return FileFinding("stream", name, live, note="live indexes agree with the entries")
-
-
-def _check_order(engine: Engine, name: str) -> FileFinding:
-    """Read a whole topic; its GLSNs must ascend."""
-    entries = last = 0
-    try:
-        for record in Topic(engine, name).read():
-            if record.glsn <= last:
-                text = f"GLSN {record.glsn} comes after {last}"
-                return FileFinding("topic", name, entries, problem=text)
-            last = record.glsn
-            entries += 1
-    except LogError as error:
-        return FileFinding("topic", name, entries, problem=f"after GLSN {last}: {error}")
-    return FileFinding("topic", name, entries, note="read in order")

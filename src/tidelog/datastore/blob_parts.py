@@ -8,7 +8,7 @@ from tidelog.core.session.messages import BlobWrite
 from tidelog.errors import CorruptData
 from tidelog.formats.checksum import crc32c
 from tidelog.limits import BLOB_PART_BYTES
-from tidelog.storage.blob_store import BlobReader
+from tidelog.storage.blob_reader import BlobReader
 
 
 def parts_of(reader: BlobReader) -> Iterator[tuple[BlobWrite, bytes]]:

@@ -72,10 +72,12 @@ class BlobPool:
             blobs = self._blobs()
         except LogClosed:
             return  # The directory may be somebody else's by now; compaction finds what is left.
+        # Entries say from now on which of them are needed, and log sessions that are open.
+        blobs.referred(mine)
+        blobs.unpin(mine)
         for blob in mine:
-            blobs.unpin(blob)
             if not self._users.forget(blob):
-                blobs.delete(blob)
+                blobs.delete_unheld(blob)
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +97,7 @@ class BlobPool:
 
     def _keep(self, blobs: BlobStore, blob: int) -> int:
         """G3."""
-        blobs.pin(blob)
+        blobs.pin((blob,))
         self._users.watch(blob)
         self._mine.append(blob)
         return blob

@@ -19,6 +19,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
+from tidelog.core.session.epochs import EPOCH_END
 from tidelog.core.session.master import Master
 from tidelog.core.session.output import CONTROL, Durability
 from tidelog.datastore.blob_pool import BlobPool, BlobUsers
@@ -36,15 +37,17 @@ from tidelog.errors import BadEntry, BadOption, LogClosed, LogError, WrongState
 from tidelog.formats.channel_batch import STAMP_KEY, STAMP_STORAGE, encode_channel_batch
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.figures import CompactionResult
-from tidelog.limits import STREAMS_PER_TOPIC_MAX
+from tidelog.limits import STREAMS_PER_TOPIC_MAX, WRITE_VERSION_END
 from tidelog.net.security import ClientSecurity
-from tidelog.storage.blob_store import BlobReader
+from tidelog.storage.blob_reader import BlobReader
 from tidelog.storage.os_vfs import OsVfs
 from tidelog.storage.vfs import Vfs
 
 OWN_CHANNEL: Final = 0
 """The log channel of the datastore itself; those of the application come behind it."""
 CHANNELS_MAX: Final = STREAMS_PER_TOPIC_MAX - 1
+BOUNDARY_END: Final = WRITE_VERSION_END - EPOCH_END
+"""Above a GC boundary there must be room for stamps: each life of a master writes one (S4)."""
 
 
 class State(Enum):
@@ -151,7 +154,10 @@ class Datastore:
 
     def switch_epoch(self, epoch: int) -> None:
         """Begin an epoch; earlier ones are group-committed once their log sessions have ended."""
-        self._run().switch(epoch)
+        running = self._run()
+        if not isinstance(epoch, int):
+            raise BadOption(f"the epoch is a {type(epoch).__name__}: use an int")
+        running.switch(epoch)
 
     def wait_for(
         self,
@@ -180,7 +186,9 @@ class Datastore:
 
         New writes must lie above it, those of open log sessions too.
         """
-        self._run().set_boundary(version, self._channels, self._patience)
+        running = self._run()
+        _check_boundary(version)
+        running.set_boundary(version, self._channels, self._patience)
 
     def compact(self, *, full: bool = False) -> CompactionResult:
         """Free what is not needed; each replica does so by itself."""
@@ -339,13 +347,22 @@ class _Running:
     def stop(self, channels: Sequence[LogChannel], seconds: float) -> None:
         """S3: in order if that is possible in time, else by force."""
         deadline = monotonic() + seconds
-        unused = [channel.wait_unused(max(deadline - monotonic(), 0)) for channel in channels]
-        if all(unused):
-            self.lanes.end(max(deadline - monotonic(), 0))
-        self.replicas.shut_down()  # Whoever still waits for a replica is told.
-        self._committer.stop(max(deadline - monotonic(), 1))
-        self.replicas.close()
-        self.store.close()
+        try:
+            unused = [channel.wait_unused(max(deadline - monotonic(), 0)) for channel in channels]
+            if all(unused):
+                self.lanes.end(max(deadline - monotonic(), 0))
+        finally:  # Whoever interrupts the wait wants it to end, and the directory to be free.
+            self.replicas.shut_down()  # Whoever still waits for a replica is told.
+            self._committer.stop(max(deadline - monotonic(), 1))
+            self.replicas.close()
+            self.store.close()
+
+
+def _check_boundary(version: int) -> None:
+    if not isinstance(version, int):
+        raise BadOption(f"the GC boundary is a {type(version).__name__}: use an int")
+    if version >= BOUNDARY_END:
+        raise BadOption(f"the GC boundary {version} is too high: it must be below {BOUNDARY_END}")
 
 
 def _open_sessions(lanes: Lanes, replicas: Replicas, channels: int) -> None:

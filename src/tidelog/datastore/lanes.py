@@ -17,24 +17,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
-from tidelog.core.session.lanes import LocalOutput
 from tidelog.core.session.master import Master
-from tidelog.core.session.messages import (
-    Ack,
-    Answer,
-    GcBoundarySwitch,
-    LogChannelFlush,
-    LogEntryWrite,
-    Request,
-)
+from tidelog.core.session.messages import Answer, GcBoundarySwitch
 from tidelog.core.session.output import (
     CONTROL,
-    AppendLocally,
-    CutLocally,
     Durability,
-    FlushLocally,
     MasterOutput,
     Notice,
     RecordLocally,
@@ -42,21 +31,14 @@ from tidelog.core.session.output import (
     SendBlob,
     SetBoundaryLocally,
 )
-from tidelog.datastore.blob_parts import parts_of
 from tidelog.datastore.epoch_store import EpochStore
+from tidelog.datastore.lane_requests import LaneRequests, Sent
+from tidelog.datastore.local_steps import LocalSteps
 from tidelog.datastore.replicas import Replicas
 from tidelog.datastore.spans import Spans
 from tidelog.errors import DeadlineExceeded, LogClosed, LogError, StorageFailed
-from tidelog.storage.blob_store import BlobReader
 
 T = TypeVar("T")
-
-
-class Sent(NamedTuple):
-    """A request under way."""
-
-    begin_ns: int
-    message: Request
 
 
 class Lanes:
@@ -64,9 +46,10 @@ class Lanes:
 
     def __init__(self, master: Master, store: EpochStore, replicas: Replicas, spans: Spans) -> None:
         self._master = master
-        self._store = store
         self._replicas = replicas
         self._spans = spans
+        self._local = LocalSteps(store, spans)
+        self._requests = LaneRequests(replicas, store.blobs, spans, self)
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         """For the thread that runs the control lane."""
@@ -233,7 +216,7 @@ class Lanes:
             self._look()
         if pause is not None:
             pause()
-        answers = self._receive(lane, waits, sent)
+        answers = self._requests.receive(lane, waits, sent)
         with self._lock:
             for replica, answer in answers:
                 self._master.answered(replica, lane, answer)
@@ -262,129 +245,34 @@ class Lanes:
         for output in outputs:
             if isinstance(output, Send):
                 if not lost:
-                    lost = not self._send(output, sent)
+                    lost = not self._requests.send(output, sent)
             elif isinstance(output, SendBlob):
                 if not lost:
-                    lost = not self._send_blob(output)
+                    lost = not self._requests.send_blob(output)
             else:
                 try:
-                    self._do_locally(output)
+                    self._local.carry_out(output)
                 except (LogError, OSError) as error:
                     self.store_failed(error)
                     break
                 tickets.append(output.ticket)
         return tickets
 
-    def _do_locally(self, output: LocalOutput) -> None:
-        store, spans = self._store, self._spans
-        match output:
-            case AppendLocally():
-                timing = store.append(output.lane, output.epoch, output.batches)
-                if timing.append_us:  # Otherwise they wait in memory.
-                    spans.append.add(timing.append_us * 1000)
-            case FlushLocally():
-                timing = store.flush(output.lane)
-                spans.append.add(timing.append_us * 1000)
-                spans.fsync.add(timing.sync_us * 1000)
-            case CutLocally():
-                store.cut(output.lane, output.llsn_end)
-            case RecordLocally():
-                begin = perf_counter_ns()
-                store.record(output.epoch)
-                spans.epoch_write.add(perf_counter_ns() - begin)
-            case SetBoundaryLocally():
-                store.set_boundary(output.version)
-
     # -- inside: replicas ---------------------------------------------------------------------
 
-    def _send(self, output: Send, sent: list[Sent]) -> bool:
-        """Send a request; False if the replica is lost."""
-        begin = perf_counter_ns()
-        sent.append(Sent(begin, output.message))
-        try:
-            data = [batch.data for batch in output.batches]
-            self._replicas.send(output.replica, output.lane, output.message, data)
-        except LogError as error:
-            self._lose(output.replica, error)
-            return False
-        if isinstance(output.message, LogEntryWrite):
-            self._spans.send.add(perf_counter_ns() - begin)
-        return True
-
-    def _send_blob(self, output: SendBlob) -> bool:
-        """Send a BLOB; False if the replica is lost, or the BLOB is."""
-        begin = perf_counter_ns()
-        try:
-            with self._store.blobs.open(output.blob) as reader:
-                taken = self._send_parts(output.replica, output.lane, reader)
-        except LogError as error:
-            self.store_failed(error)
-            return False
-        if taken:
-            self._spans.blob.add(perf_counter_ns() - begin)
-        return taken
-
-    def _send_parts(self, replica: int, lane: int, reader: BlobReader) -> bool:
-        """Send each part while the one before is on its way; False if the replica is lost."""
-        is_first = True
-        for message, part in parts_of(reader):
-            try:
-                self._replicas.send(replica, lane, message, [part])
-            except LogError as error:
-                self._lose(replica, error)
-                return False
-            if not is_first and not self._part_is_taken(replica, lane):
-                return False
-            is_first = False
-        return self._part_is_taken(replica, lane)
-
-    def _part_is_taken(self, replica: int, lane: int) -> bool:
-        try:
-            answer = self._replicas.receive(replica, lane, self._replicas.ack_deadline())
-        except LogError as error:
-            self._lose(replica, error)
-            return False
-        if isinstance(answer, Ack):
-            return True
-        with self._lock:
-            self._master.answered(replica, lane, answer)
-            self._look()
-        self._hang_up_if_failed()
-        return False
-
-    def _receive(
-        self, lane: int, waits: tuple[int, ...], sent: list[Sent]
-    ) -> list[tuple[int, Answer]]:
-        """The answers that are awaited on a lane, in their order; fewer if a replica is lost."""
-        answers: list[tuple[int, Answer]] = []
-        deadline = self._replicas.ack_deadline()
-        for replica, request in zip(waits, sent, strict=True):
-            try:
-                answer = self._replicas.receive(replica, lane, deadline)
-            except LogError as error:
-                self._lose(replica, error)
-                break
-            answers.append((replica, answer))
-            if isinstance(answer, Ack):
-                self._measure(request, answer)
-        return answers
-
-    def _measure(self, request: Sent, answer: Ack) -> None:
-        """Spans of a request that made the replica write entries, or sync them."""
-        message, spans = request.message, self._spans
-        if isinstance(message, LogEntryWrite):
-            spans.round_trip.add(perf_counter_ns() - request.begin_ns)
-            spans.remote_append.add(answer.append_us * 1000)
-            if message.flush:
-                spans.remote_fsync.add(answer.sync_us * 1000)
-        elif isinstance(message, LogChannelFlush):
-            spans.remote_fsync.add(answer.sync_us * 1000)
-
-    def _lose(self, replica: int, error: LogError) -> None:
+    def lose(self, replica: int, error: LogError) -> None:
+        """A replica cannot be reached any more."""
         with self._lock:
             self._master.failed(replica, f"{self._replicas.name(replica)}: {error}")
             self._look()
         self._replicas.shut_down()  # Y4, and threads that wait for others are told.
+
+    def refused(self, replica: int, lane: int, answer: Answer) -> None:
+        """A replica did not take a part of a BLOB."""
+        with self._lock:
+            self._master.answered(replica, lane, answer)
+            self._look()
+        self._hang_up_if_failed()
 
     def _hang_up_if_failed(self) -> None:
         if self._master.failure is not None:

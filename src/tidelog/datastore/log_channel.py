@@ -5,6 +5,7 @@ C2  at most ``SESSION_BUFFER_BYTES`` and one entry pile up in memory
 C3  one thread at a time uses a channel; a second one is told
 C4  nothing is sent that the store would not take: no write at or below the GC boundary, none
     that finds no room
+C5  a BLOB that an entry of the open log session refers to stays until that has ended
 """
 
 from __future__ import annotations
@@ -128,6 +129,7 @@ class LogChannel:
             try:
                 self._write(wiring, batches, end=True)
             finally:
+                wiring.store.blobs.unpin(self._blobs)
                 self._close_session()
             wiring.spans.session_end.add(perf_counter_ns() - begin)
         finally:
@@ -140,7 +142,7 @@ class LogChannel:
             self._require_session()
             number, blobs = self._number, self._blobs
             self._close_session()
-            wiring.users.give_back(blobs)
+            self._give_back(wiring, blobs)
             if wiring.lanes.failure is None:
                 wiring.lanes.call(number, lambda master: master.abort(number))
         finally:
@@ -191,18 +193,36 @@ class LogChannel:
         try:
             self._require_session()
             _check(entry)
-            if entry.blobs:
-                _check_blobs(wiring, entry.blobs)
-            self._check_version(wiring, entry)
-            self._entries.append(entry)
-            self._bytes += len(entry.key) + len(entry.value) + _ENTRY_BYTES
-            if wiring.immediate or self._bytes >= SESSION_BUFFER_BYTES:
-                self._send_ahead(wiring)
-            if entry.blobs:
-                wiring.users.take(entry.blobs)
-                self._blobs.extend(entry.blobs)
+            held = len(self._blobs)
+            self._hold(wiring, entry.blobs)
+            try:
+                self._take_in(wiring, entry)
+            except LogError:
+                self._give_back(wiring, self._blobs[held:])  # C1
+                del self._blobs[held:]
+                raise
         finally:
             self._in_use.release()
+
+    def _take_in(self, wiring: Wiring, entry: Entry) -> None:
+        _check_blobs(wiring, entry.blobs)
+        self._check_version(wiring, entry)
+        self._entries.append(entry)
+        self._bytes += len(entry.key) + len(entry.value) + _ENTRY_BYTES
+        if wiring.immediate or self._bytes >= SESSION_BUFFER_BYTES:
+            self._send_ahead(wiring)
+
+    def _hold(self, wiring: Wiring, blobs: Sequence[int]) -> None:
+        """C5; before it is looked whether they are there, so that they stay if they are."""
+        if blobs:
+            wiring.users.take(blobs)
+            wiring.store.blobs.pin(blobs)
+            self._blobs.extend(blobs)
+
+    def _give_back(self, wiring: Wiring, blobs: Sequence[int]) -> None:
+        """No entry took these after all."""
+        wiring.users.give_back(blobs)
+        wiring.store.blobs.unpin(blobs)
 
     def _check_version(self, wiring: Wiring, entry: Entry) -> None:
         """C4: the version is noted, then the boundary read.  Whoever raises the boundary does it

@@ -24,6 +24,8 @@ from tidelog.datastore.epoch_store import NO_TIME, EpochStore, Timing
 from tidelog.embedded.options import Options
 from tidelog.errors import LogClosed, LogError
 from tidelog.storage.blob_store import BlobWriter
+from tidelog.storage.fail_stop import FailStopVfs
+from tidelog.storage.log_creation import check_only_leftovers
 from tidelog.storage.node_store import MANIFEST_NAME
 from tidelog.storage.vfs import Vfs
 
@@ -55,9 +57,14 @@ class ReplicaStore:
         return None if self._store is None else self._store.failure
 
     def open(self) -> None:
-        """Open what is there; an empty replica only gets its directory."""
+        """Open what is there; an empty replica only gets its directory.
+
+        NotALog or CorruptData if there is something else, be it a store that lost its manifest.
+        """
         self._vfs.make_dir(self._path)
-        if self._vfs.stat(f"{self._path}/{MANIFEST_NAME}") is not None:
+        if self._vfs.stat(f"{self._path}/{MANIFEST_NAME}") is None:
+            check_only_leftovers(FailStopVfs(self._vfs), self._path)
+        else:
             self._store = EpochStore(self._vfs, self._path, self._options, create=False)
 
     def close(self) -> None:

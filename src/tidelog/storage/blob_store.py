@@ -10,6 +10,8 @@ Invariants:
   O2  Temporary files are of writers that live; those of earlier processes go at the start.
   O3  A BLOB that somebody holds is not deleted as garbage: one that was finished and that no entry
       refers to yet, and one that is pinned.
+  O4  A file becomes a BLOB without a copy only if it has no other name; if it cannot, it stays
+      where it was.
 """
 
 from __future__ import annotations
@@ -22,13 +24,14 @@ from types import TracebackType
 from typing import Final, Self
 
 from tidelog.errors import BadOption, CorruptData, DiskFull, LogError, StorageFailed, WrongState
-from tidelog.formats.blob import TRAILER_BYTES, check_blob, decode_trailer, encode_trailer
+from tidelog.formats.blob import TRAILER_BYTES, encode_trailer
 from tidelog.formats.checksum import crc32c
 from tidelog.formats.entry import BLOB_ID_END
 from tidelog.limits import BLOB_BYTES_END, BLOB_COPY_BYTES
 from tidelog.storage.atomic_file import TEMPORARY_SUFFIX, remove_temporaries
+from tidelog.storage.blob_reader import BlobReader
 from tidelog.storage.fail_stop import FailStopVfs
-from tidelog.storage.vfs import File
+from tidelog.storage.vfs import File, FileKind, FileStat
 
 BLOBS_DIRECTORY: Final = "blobs"
 BLOB_SUFFIX: Final = ".blob"
@@ -107,53 +110,6 @@ class BlobWriter:
         self.discard()
 
 
-class BlobReader:
-    """A finished BLOB; it stays readable when the BLOB is deleted."""
-
-    def __init__(self, file: File, blob: int) -> None:
-        self._file = file
-        self.blob: Final = blob
-        end = file.size()
-        begin = max(end - TRAILER_BYTES, 0)
-        self.size, self._crc = decode_trailer(file.read_at(begin, TRAILER_BYTES), end)
-
-    def read_at(self, offset: int, length: int) -> bytes:
-        """Up to ``length`` bytes; fewer only at the end."""
-        return self._file.read_at(offset, min(length, max(self.size - offset, 0)))
-
-    def check(self) -> None:
-        """Read all of it; CorruptData unless it matches its checksum."""
-        crc = offset = 0
-        while offset < self.size:
-            data = self.read_at(offset, BLOB_COPY_BYTES)
-            if not data:
-                break
-            crc = crc32c(data, crc)
-            offset += len(data)
-        self.check_sum(crc)
-
-    def check_sum(self, crc: int) -> None:
-        """CorruptData unless this is the CRC-32C of its bytes, for those who read all of them."""
-        try:
-            check_blob(self.size, crc, self._crc)
-        except CorruptData as error:
-            raise CorruptData(f"BLOB {self.blob}: {error}") from None
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
 class BlobStore:
     """All BLOBs of one directory.  Thread-safe, but for one writer or reader by itself."""
 
@@ -200,22 +156,34 @@ class BlobStore:
         return BlobWriter(self, blob, size, self._temporary(blob))
 
     def adopt(self, blob: int, path: str) -> None:
-        """Make the file at ``path`` this BLOB; the file is gone from there afterwards."""
+        """Make the file at ``path`` this BLOB; the file is gone from there afterwards (O4)."""
         _check_id(blob)
-        self._make_directory(blob)
-        temporary = self._temporary(blob)
-        if not self._try_rename(path, temporary):
+        temporary, found = self._temporary(blob), self.vfs.stat(path)
+        if found is None or not _is_alone(found) or not self._try_rename(path, temporary):
             self._copy(path, blob)
             self.vfs.unlink(path)
             return
-        file = self.vfs.open(temporary, write=True)
         try:
-            size = file.size()
+            self._add_trailer(temporary, found.size)
+        except LogError:
+            self._put_back(temporary, path, found.size)
+            raise
+        self.give_name(temporary, blob)
+
+    def _add_trailer(self, path: str, size: int) -> None:
+        file = self.vfs.open(path, write=True)
+        try:
             file.write_at(size, (encode_trailer(size, _checksum(file, size)),))
             file.sync()
         finally:
             file.close()
-        self.give_name(temporary, blob)
+
+    def _put_back(self, temporary: str, path: str, size: int) -> None:
+        """The caller gets the file back as it was; not if something of ours is in it by now."""
+        with suppress(OSError):
+            found = self.vfs.inner.stat(temporary)
+            if found is not None and found.size == size:
+                self.vfs.inner.rename(temporary, path)
 
     def link(self, blob: int, source: int) -> None:
         """Give a finished BLOB a second number."""
@@ -281,16 +249,18 @@ class BlobStore:
 
     # -- deleting --------------------------------------------------------------------------------
 
-    def pin(self, blob: int) -> None:
-        """Keep a BLOB whatever entries say, until it is unpinned as often (O3)."""
+    def pin(self, blobs: Iterable[int]) -> None:
+        """Keep BLOBs whatever entries say, until they are unpinned as often (O3)."""
         with self._lock:
-            self._pins[blob] = self._pins.get(blob, 0) + 1
+            for blob in blobs:
+                self._pins[blob] = self._pins.get(blob, 0) + 1
 
-    def unpin(self, blob: int) -> None:
+    def unpin(self, blobs: Iterable[int]) -> None:
         with self._lock:
-            count = self._pins.pop(blob, 0) - 1
-            if count > 0:
-                self._pins[blob] = count
+            for blob in blobs:
+                count = self._pins.pop(blob, 0) - 1
+                if count > 0:
+                    self._pins[blob] = count
 
     def referred(self, blobs: Iterable[int]) -> None:
         """Entries refer to these now: whether they are needed is for the entries to tell."""
@@ -364,6 +334,11 @@ class BlobStore:
     def _remove_temporaries(self) -> None:
         for part in self._parts():
             remove_temporaries(self.vfs, part)
+
+
+def _is_alone(found: FileStat) -> bool:
+    """Whether a file has one name only, so that nobody sees what is added to it (O4)."""
+    return found.kind is FileKind.FILE and found.links == 1
 
 
 def _checksum(file: File, size: int) -> int:

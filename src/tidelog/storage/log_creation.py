@@ -36,7 +36,7 @@ def create_log(
     disk: FailStopVfs, path: str, lock: Lock, *, wal_file_bytes: int, log_id: bytes | None
 ) -> NodeStore:
     """Make an empty log at ``path``, whose lock the caller holds; it is durable on return."""
-    _check_only_leftovers(disk, path)
+    check_only_leftovers(disk, path)
     wal_directory = f"{path}/{WAL_DIRECTORY}"
     for directory in (wal_directory, f"{path}/{STREAMS_DIRECTORY}"):
         disk.make_dir(directory)
@@ -61,7 +61,7 @@ def create_log(
     return NodeStore(disk, path, manifest, wal, OpenSegments(disk), lock)
 
 
-def _check_only_leftovers(disk: FailStopVfs, path: str) -> None:
+def check_only_leftovers(disk: FailStopVfs, path: str) -> None:
     """Refuse to make a log where something else lies, be it a log that lost its manifest."""
     foreign = [name for name in disk.list_dir(path) if name not in _OWN_NAMES]
     if foreign:

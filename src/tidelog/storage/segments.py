@@ -41,7 +41,7 @@ def segment_numbers(vfs: Vfs, directory: str) -> list[int]:
     numbers = []
     for name in vfs.list_dir(directory):
         stem = name.removesuffix(SEGMENT_SUFFIX)
-        if stem == name or not stem.isdigit():
+        if stem == name or not stem.isdecimal():
             continue
         found = vfs.stat(f"{directory}/{name}")
         if found is not None and found.kind is FileKind.FILE:

@@ -124,7 +124,7 @@ class StageFiles:
 
     def _numbers(self) -> list[int]:
         stems = [name.removesuffix(STAGE_SUFFIX) for name in self.vfs.list_dir(self._directory)]
-        return [int(stem) for stem in stems if stem.isdigit()]
+        return [int(stem) for stem in stems if stem.isdecimal()]
 
     def _take_number(self) -> int:
         with self._lock:

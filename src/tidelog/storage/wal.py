@@ -45,7 +45,9 @@ def wal_path(directory: str, number: int) -> str:
 def wal_numbers(vfs: Vfs, directory: str) -> list[int]:
     """Numbers of the WAL files in ``directory``, ascending."""
     names = vfs.list_dir(directory)
-    return sorted(int(name[:-4]) for name in names if name.endswith(".wal") and name[:-4].isdigit())
+    return sorted(
+        int(name[:-4]) for name in names if name.endswith(".wal") and name[:-4].isdecimal()
+    )
 
 
 class Wal:
