@@ -100,5 +100,5 @@ SAMPLES: tuple[Message, ...] = (
     SyncEntriesRequest(*_AT, Term(8), 3, Llsn(5), Llsn(99), BATCHES, RUNS, CONTEXT, b"state"),
     SyncEntriesResponse(*_AT, 3, Llsn(99)),
     CutsRequest(*_AT, Llsn(14), Version(5)),
-    CutsResponse(*_AT, Llsn(11), RUNS, CONTEXT),
+    CutsResponse(*_AT, Llsn(9), Llsn(11), RUNS, CONTEXT),
 )

@@ -208,7 +208,8 @@ def head(size: int) -> list[object]:
         (envelope(SyncRequest(SOURCE, TARGET, STREAM, Term(1)), [head(1)]), b"x"),
         (
             envelope(
-                CutsResponse(SOURCE, TARGET, STREAM, Term(1), Llsn(1), (), CONTEXT), [head(1)]
+                CutsResponse(SOURCE, TARGET, STREAM, Term(1), Llsn(1), Llsn(1), (), CONTEXT),
+                [head(1)],
             ),
             b"x",
         ),

@@ -16,9 +16,11 @@ from tests.core.replica.protocol import test_commitment as commitment
 from tests.core.replica.protocol import test_departures as departures
 from tests.core.replica.protocol import test_elections as elections
 from tests.core.replica.protocol import test_joined as joined
+from tests.core.replica.protocol import test_known_cuts as known_cuts
 from tests.core.replica.protocol import test_known_schedules as schedules
 from tests.core.replica.protocol import test_late_synchronisation as late_synchronisation
 from tests.core.replica.protocol import test_operated as operated
+from tests.core.replica.protocol import test_operated_cuts as operated_cuts
 from tests.core.replica.protocol import test_ordering as ordering
 from tests.core.replica.protocol import test_producers as producers
 from tests.core.replica.protocol import test_reconfigurations as reconfigurations
@@ -28,7 +30,7 @@ from tests.core.replica.protocol import test_synchronisation as synchronisation
 from tests.core.replica.protocol import test_truncation as truncation
 from tests.core.replica.unit import test_bounds as bounds
 from tests.mutation.left_out import Change, replaced, together
-from tidelog.core.operator import election
+from tidelog.core.operator import election, reconfiguration
 from tidelog.core.operator import row as operator_row
 from tidelog.core.operator.plan import changed_ensemble
 from tidelog.core.order import machine as order_machine
@@ -165,6 +167,22 @@ def commits_without_a_word(leading: Leading, llsn: Llsn) -> None:
 def asks_for_its_own_commit_index_only(changing: Changing, change: Any) -> bool:
     final = changing._final_ensemble(change)
     return changing._leading.quorum_place(final) >= changing._state.commit
+
+
+def asks_whom_it_counts(original: Callable[..., None]) -> Callable[..., None]:
+    def ask(roles: Roles) -> None:
+        if roles.leading is None or roles.leading.attached:
+            original(roles)
+
+    return ask
+
+
+def no_runs(*_: object) -> tuple[()]:
+    return ()
+
+
+def begins_anew(target: SyncTarget, request: Any) -> None:
+    target._state.begin_anew(request.first)
 
 
 def complete_with_the_first_part(original: Callable[..., None]) -> Callable[..., None]:
@@ -376,6 +394,11 @@ MUTANTS: Final = (
         instead(replica_ordering.Ordering, "_has_gap", property(no)),
         ordering.test_a_cut_that_does_not_begin_where_the_last_one_ended_is_not_applied,
     ),
+    StoryMutant(
+        "who misses more cuts than a message holds is told none",
+        instead(replica_ordering.Ordering, "_that_fit", no_runs),
+        known_cuts.test_a_leader_that_missed_more_cuts_than_a_message_holds_hears_of_all,
+    ),
     # -- reconfigurations --------------------------------------------------------------------
     StoryMutant(
         "the leaving node counts",
@@ -430,6 +453,21 @@ MUTANTS: Final = (
         schedules.test_v6_acknowledgements_in_flight_across_a_prepare_still_count,
     ),
     StoryMutant(
+        "a new node need not know the cuts that the old one may be the last to know",
+        instead(reconfiguration, "knows", yes),
+        operated_cuts.test_a_swap_does_not_let_go_who_alone_knows_cuts,
+    ),
+    StoryMutant(
+        "a leader that misses cuts fills up a new node",
+        instead(Dispatch, "_lacks_cuts", no),
+        operated_cuts.test_a_leader_asks_who_is_about_to_leave_before_it_fills_up_who_comes_instead,
+    ),
+    StoryMutant(
+        "a leader asks only those for cuts whom it counts",
+        replaced(Roles, "_ask_for_cuts", asks_whom_it_counts),
+        operated_cuts.test_a_leader_asks_who_is_about_to_leave_before_it_fills_up_who_comes_instead,
+    ),
+    StoryMutant(
         "two changes at a time",
         instead(Changing, "_is_busy", no),
         reconfigurations.test_one_change_at_a_time,
@@ -451,6 +489,15 @@ MUTANTS: Final = (
         "a synchronisation leaves what lies beyond the ordered part",
         instead(State, "cut_to", nothing),
         synchronisation.test_what_lies_beyond_the_ordered_part_is_cut_on_disk_first,
+    ),
+    StoryMutant(
+        "T10: a replica whose log ends before its leader's begins forgets the cuts that it knows",
+        instead(SyncTarget, "_give_up", begins_anew),
+        lambda: (
+            known_cuts.test_forgotten_cuts_survive_a_leader_that_dies_while_it_fills_up_who_knows_them(
+                messages=1, restarts=False
+            )
+        ),
     ),
     StoryMutant(
         "T10: a replica is complete with the first part",

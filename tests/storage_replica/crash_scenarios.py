@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from tests.storage_replica.fillings import fill
+from tests.storage_replica.fillings import end_filling, fill
 from tests.storage_replica.twin import (
     STREAM,
     TOPIC,
@@ -191,6 +191,21 @@ def fill_twice(twin: Twin) -> None:
     twin.flush()
 
 
+def fill_beyond(twin: Twin) -> None:
+    """What is ordered stays until the last part trims it."""
+    twin.order(stream=OTHER)
+    end = twin.image().context.llsn_end
+    state = HardState(Term(2), is_complete=False, had=NO_ENTRY)
+    twin.write(hard_state=state, truncate_to=end)
+    twin.write(batches=[values(1, 40, "stale")], sparse=True, runs=[GlsnRun(Llsn(40), 49, 1)])
+    twin.flush()
+    twin.write(truncate_to=end)
+    end_filling(twin, first=40)
+    twin.sync()
+    twin.store().sweep()
+    twin.flush()
+
+
 def trim_and_flush(twin: Twin) -> None:
     twin.order(stream=OTHER)
     twin.write(trim_to=3)
@@ -230,6 +245,7 @@ SCENARIOS: Final = (
     Scenario("a wipe", wipe, with_segments),
     Scenario("a synchronisation", fill_up, with_segments),
     Scenario("a synchronisation that begins anew", fill_twice, with_segments),
+    Scenario("a synchronisation beyond the log", fill_beyond, with_segments),
     Scenario("a trim", trim_and_flush, with_segments),
     Scenario("a drop", drop, with_segments),
     Scenario("entries that wait for long", carry, with_segments),

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from msgspec.structs import replace
 
-from tests.storage_replica.fillings import fill
+from tests.storage_replica.fillings import end_filling, fill
 from tests.storage_replica.twin import STREAM, Twin, control, values
 from tidelog.core.replica.commit_context import NONE
 from tidelog.core.replica.entries import NO_ENTRY, EntryId, GlsnRun
@@ -301,6 +301,42 @@ def test_a_half_filled_replica_restarts_as_one_that_is_not_complete(twin: Twin) 
     twin.flush()
     twin.crash()
     twin.check()
+
+
+@pytest.mark.parametrize("flushes", range(4))
+def test_a_replica_that_is_filled_up_beyond_its_log_keeps_what_it_had_ordered(
+    flushes: int, twin: Twin
+) -> None:
+    """Until the last part trims it; ``flushes``: before the filling, amid it, or both."""
+    twin.append("a", "b")
+    twin.order()
+    if flushes & 1:
+        twin.flush()
+    twin.append("not ordered")
+    known = twin.image().context
+    had = EntryId(Term(1), Llsn(3))
+    twin.write(hard_state=HardState(Term(2), is_complete=False, had=had), truncate_to=3)
+    for _ in range(2):
+        twin.write(batches=[values(1, 40, "part")], sparse=True, runs=[GlsnRun(Llsn(40), 49, 1)])
+        twin.check_seen()
+        twin.flush() if flushes & 2 else twin.sync()
+        twin.check_seen()
+        twin.crash()
+        twin.check()
+        assert twin.disk.stored(STREAM).is_sound
+        assert twin.disk.stored(STREAM).context == known
+        twin.write(truncate_to=3)
+    end_filling(twin, first=40)
+    twin.flush() if flushes & 2 else twin.sync()
+    twin.check()
+    twin.crash()
+    twin.check()
+    assert sorted(twin.read()) == [40, 42, 45, 46, 47, 48]
+    twin.order()
+    twin.compact()
+    twin.flush()
+    twin.crash()
+    twin.check_stored()
 
 
 def test_a_filling_that_begins_anew_forgets_what_was_flushed_of_the_first_one(twin: Twin) -> None:

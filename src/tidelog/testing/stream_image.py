@@ -4,7 +4,8 @@ Compaction is modelled: of the entries up to the snapshot index only some batche
 ones on every replica.
 
 Invariants:
-  I1  batches do not overlap, are sorted, and leave gaps only up to the snapshot index
+  I1  batches do not overlap, are sorted, and leave gaps only up to the snapshot index, or where
+      a synchronisation goes on behind the end of what is ordered
   I2  what is ordered is never truncated
 """
 

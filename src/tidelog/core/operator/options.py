@@ -20,7 +20,7 @@ class Ignored(Enum):
     NOT_ASKED = "the sender was not asked this"
     REPEATED = "the sender answered before"
     LATE = "what it answers is over"
-    SHORT = "the snapshot does not reach the leader's head"
+    SHORT = "the snapshot does not reach the leader's head, or lacks cuts"
     NONSENSE = "no sound node says this"
     OLD_REVISION = "a newer revision was seen before"
     UNREADABLE = "the stream's plan cannot be read: hands off"

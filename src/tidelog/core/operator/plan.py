@@ -46,7 +46,8 @@ class Phase(Enum):
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A reconfiguration; in *commit*, ``head`` and ``version`` are what the new node has.
 
-    ``head`` is where its log ended, ``version`` the last cut that it knew.
+    ``head`` is where its log ended, ``version`` the last cut that it knew; before, that which it
+    has to know at least.
     """
 
     kind: ChangeKind

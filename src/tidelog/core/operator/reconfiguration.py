@@ -6,7 +6,8 @@ them, writes of the stream's row.
 Invariants:
   G1  it begins in steady state, removes no leader, and is the only one of its stream
   G2  *commit* is written only when the new node has confirmed a snapshot up to the leader's head
-      at *prepare*
+      at *prepare*, and in a swap knows the cuts that were read of before: the old one may be the
+      last to
   G3  the new ensemble is written only when the leader has applied it
   G4  while it waits, missing followers are attached: it may be them that the leader waits for
   G5  a contraction is committed only while the leader and its attached followers are a majority of
@@ -268,7 +269,7 @@ class Reconfiguration(Procedure):
             self._enter(Stage.SNAPSHOT)
 
     def _on_snapshot(self, answer: SnapshotResponse) -> Ignored | None:
-        if not reaches(answer.head, self._wanted):
+        if not reaches(answer.head, self._wanted) or not knows(answer.version, self.change.version):
             return Ignored.SHORT
         self._record(answer.head, answer.version)
         return None
@@ -328,3 +329,8 @@ def is_safe_to_contract(rest: Ensemble, present: tuple[NodeId, ...]) -> bool:
 def reaches(head: EntryId, wanted: EntryId) -> bool:
     """Whether a snapshot has all that it must have (G2)."""
     return head >= wanted
+
+
+def knows(version: Version, wanted: Version) -> bool:
+    """Whether a new node has heard of the cuts that it must know (G2)."""
+    return version >= wanted

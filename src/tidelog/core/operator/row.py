@@ -69,7 +69,9 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     def versions(self) -> dict[NodeId, Version]:
         """The last cut that a new node is known to know."""
         change = self.plan.change
-        return {} if change is None or change.new == NO_NODE else {change.new: change.version}
+        if change is None or change.new == NO_NODE or change.phase is not Phase.COMMIT:
+            return {}
+        return {change.new: change.version}
 
     @property
     def lasting(self) -> Ensemble:

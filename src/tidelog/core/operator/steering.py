@@ -13,6 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from tidelog.core.operator.agenda import Agenda
 from tidelog.core.operator.balance import Burden, node_to_replace, spare_node, stream_to_move
 from tidelog.core.operator.detection import Detection
@@ -29,7 +31,7 @@ from tidelog.core.operator.watching import Next, Watch, decide, may_elect
 from tidelog.core.replica.messages import ChangeKind
 from tidelog.errors import LogError
 from tidelog.invariants import check
-from tidelog.types import NO_NODE, NodeId, StreamId
+from tidelog.types import NO_NODE, NodeId, StreamId, Version
 
 Draw: TypeAlias = Callable[[int], int]
 """``draw(n)`` is a number from 0 to n - 1: all the chance that an operator knows."""
@@ -164,6 +166,12 @@ class Steering:
             procedure.overtake()
             self.settle(watch, procedure)
 
+    def note_cut(self, stream: StreamId, version: Version) -> None:
+        """Know that a stream was ordered up to this cut."""
+        watch = self.watches.get(stream)
+        if watch is not None:
+            watch.version = max(watch.version, version)
+
     def forget(self, stream: StreamId) -> None:
         """Know nothing of a stream any more (S2)."""
         watch = self.watches.get(stream)
@@ -218,6 +226,8 @@ class Steering:
 
     def reconfigure(self, watch: Watch, change: Change, request: int | None = None) -> None:
         """Begin a change of the ensemble."""
+        if change.kind is ChangeKind.SWAP:
+            change = replace(change, version=watch.version)
         procedure = self._reconfiguration(watch, change, request)
         procedure.begin()
         self._begin(procedure)

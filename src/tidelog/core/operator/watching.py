@@ -17,7 +17,7 @@ from tidelog.core.operator.plan import Status
 from tidelog.core.operator.procedure import is_sane_term
 from tidelog.core.operator.row import Row
 from tidelog.core.replica.messages import Role, StatusResponse
-from tidelog.types import NodeId, Term
+from tidelog.types import NO_VERSION, NodeId, Term, Version
 
 
 class Next(Enum):
@@ -44,6 +44,7 @@ class Watch:
         "patience",
         "row",
         "seen_at",
+        "version",
     )
 
     def __init__(self, row: Row, now: int, patience: int) -> None:
@@ -56,6 +57,8 @@ class Watch:
         """When its leadership was last to be moved, to spread the load."""
         self.drops: dict[NodeId, int] = {}
         """Replicas to delete, and when to give that up."""
+        self.version: Version = NO_VERSION
+        """The last cut of it that was read of."""
         self._note(now, patience)
 
     def replace_row(self, row: Row, now: int, patience: int) -> None:

@@ -208,10 +208,16 @@ class Dispatch:
         """Fill up a follower that is to be filled up, or the new node of a change."""
         changing = self._roles.changing
         is_newcomer = changing is not None and changing.newcomer == request.source
-        if is_newcomer or request.source in leading.sources:
+        if is_newcomer and self._lacks_cuts():
+            self._state.ignore(Ignored.BEHIND)
+        elif is_newcomer or request.source in leading.sources:
             leading.fill(request.source)
         else:
             self._state.ignore(Ignored.UNKNOWN_SENDER)
+
+    def _lacks_cuts(self) -> bool:
+        """Whether the old node of a change may be the last one that knows some cuts."""
+        return self._roles.ordering.is_behind
 
     def _refusal(self, refusal: Refusal) -> None:
         """A leader that hears of a later term stops to lead (T1)."""

@@ -294,18 +294,19 @@ class SyncEntriesResponse(_Message, frozen=True, tag=156):
 
 
 class CutsRequest(_Message, frozen=True, tag=157):
-    """The sender's context ends at ``llsn_end``, and the history is gone."""
+    """The sender knows GLSNs up to ``llsn_end`` and cuts up to ``version``; the history is gone."""
 
     llsn_end: Llsn
     version: Version
 
 
 class CutsResponse(_Message, frozen=True, tag=158):
-    """GLSNs of the entries from ``llsn_begin`` on, up to the end of ``context``.
+    """GLSNs of the entries from ``llsn_begin`` on, up to the end of ``context`` if there is room.
 
     If it lies beyond what was asked for, the entries before it were trimmed.
     """
 
+    asked: Llsn
     llsn_begin: Llsn
     runs: tuple[GlsnRun, ...]
     context: CommitContext

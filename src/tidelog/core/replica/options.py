@@ -23,6 +23,7 @@ class Ignored(Enum):
     CONTRADICTION = "it does not continue what is known"
     KNOWN_CUT = "the cut is known already"
     NOT_WANTED = "nothing was missing"
+    BEHIND = "a new node is filled up by who misses no cuts"
     CROWDED = "too many answers wait for the disk"
 
 

@@ -10,6 +10,7 @@ Invariants:
   O2  a cut is applied only up to what is committed and durable here
   O3  only durable, matched entries are reported, and none of an older reign above the commit index
   O4  a cut proves something only to a replica whose term is not below the cut's
+  O5  what one message cannot tell of missing cuts is gathered; it is applied as one step, too
 """
 
 from __future__ import annotations
@@ -56,10 +57,31 @@ def one_cut(commit: VersionedCommit) -> PendingCut:
     return PendingCut(part.llsn_begin, (run,) if part.length else (), context, part.term)
 
 
+class Gathered(msgspec.Struct, frozen=True):
+    """What others told of missing cuts so far: GLSNs from ``begin`` to ``end``.
+
+    ``after``: the end of our context, behind which they come, maybe not at once: trimmed entries
+    lie between.
+    """
+
+    after: Llsn
+    begin: Llsn
+    end: Llsn
+    runs: tuple[GlsnRun, ...] = ()
+
+    def joined(self, response: CutsResponse) -> Gathered:
+        """Return it with what one more answer tells."""
+        begin, runs = response.llsn_begin, response.runs
+        end = runs[-1].llsn_end if runs else begin
+        if begin > self.end:
+            return Gathered(self.after, begin, end, runs)
+        return Gathered(self.after, self.begin, end, self.runs + runs)
+
+
 class Ordering:
     """The cuts of one stream, as one replica knows them."""
 
-    __slots__ = ("_known", "_pending", "_state", "_wanted")
+    __slots__ = ("_gathered", "_known", "_pending", "_state", "_wanted")
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -68,6 +90,7 @@ class Ordering:
         """All cuts up to it are applied or pending."""
         self._wanted = NO_VERSION
         """There are cuts up to it."""
+        self._gathered = Gathered(NO_LLSN, NO_LLSN, NO_LLSN)
 
     # --- cuts ---
 
@@ -178,15 +201,20 @@ class Ordering:
         """The replica begins anew."""
         self._pending.clear()
         self._known = self._wanted = NO_VERSION
+        self._gathered = Gathered(NO_LLSN, NO_LLSN, NO_LLSN)
 
     # --- several cuts at once ---
 
+    @property
+    def _so_far(self) -> Gathered:
+        """What was gathered behind our context; nothing if that has moved since (O5)."""
+        end = self._state.context.llsn_end
+        return self._gathered if self._gathered.after == end else Gathered(end, end, end)
+
     def request(self, peer: NodeId, term: Term) -> None:
         """Ask another replica for the cuts that are missing."""
-        state, context = self._state, self._state.context
-        state.send(
-            CutsRequest(*state.address(peer), term, context.llsn_end, Version(context.version))
-        )
+        state, version = self._state, Version(self._state.context.version)
+        state.send(CutsRequest(*state.address(peer), term, self._so_far.end, version))
 
     def answer(self, request: CutsRequest) -> bool:
         """Tell another replica what was ordered since its context; say whether that can be told."""
@@ -197,40 +225,53 @@ class Ordering:
         runs = state.store.runs(begin, context.llsn_end) if begin < context.llsn_end else ()
         if runs is None:
             return True  # The store fetches them; the request will come again.
-        if len(runs) > self._runs_max or not abut(runs, begin, context.llsn_end):
+        if not abut(runs, begin, context.llsn_end):
             return False
-        state.send(CutsResponse(*state.address(request.source), request.term, begin, runs, context))
+        told = self._that_fit(runs)
+        address = state.address(request.source)
+        state.send(CutsResponse(*address, request.term, request.llsn_end, begin, told, context))
         return True
 
-    @property
-    def _runs_max(self) -> int:
-        return max(RUNS_MIN, self._state.options.message_bytes_max // RUN_BYTES)
+    def _that_fit(self, runs: tuple[GlsnRun, ...]) -> tuple[GlsnRun, ...]:
+        """As many as one message holds; the rest is asked for."""
+        return runs[: max(RUNS_MIN, self._state.options.message_bytes_max // RUN_BYTES)]
 
     def catch_up(self, response: CutsResponse) -> None:
         """Take in what another replica knows of the cuts that are missing."""
-        state, context = self._state, response.context
+        state, context, so_far = self._state, response.context, self._so_far
         if not self.is_behind:
             state.ignore(Ignored.NOT_WANTED)
-        elif not self._continues(response):
+            return
+        if response.asked != so_far.end:
+            state.ignore(Ignored.LATE)
+            return
+        told = so_far.joined(response)
+        if response.llsn_begin < so_far.end or not self._leads_to(told, context):
             state.ignore(Ignored.CONTRADICTION)
+        elif told.end < context.llsn_end:
+            self._gathered = told
+            self.request(response.source, response.term)
         else:
             if context.llsn_end > state.context.llsn_end:
-                self._jump(PendingCut(state.context.llsn_end, response.runs, context))
+                self._jump(PendingCut(state.context.llsn_end, told.runs, context))
             self._known = max(self._known, Version(context.version))
 
-    def _continues(self, response: CutsResponse) -> bool:
-        """Whether an answer begins at our context, or beyond, and leads to the one it brings."""
-        ours, theirs, runs = self._state.context, response.context, response.runs
+    def _leads_to(self, told: Gathered, theirs: CommitContext) -> bool:
+        """Whether GLSNs follow our context, and lead to another one, or on the way to it."""
+        ours, runs = self._state.context, told.runs
         if flaw_in_context(theirs) is not None or theirs.version <= ours.version:
             return False
-        if response.llsn_begin < ours.llsn_end or theirs.high_watermark < ours.high_watermark:
+        if theirs.high_watermark < ours.high_watermark or not told.begin <= told.end:
             return False
-        if not abut(runs, response.llsn_begin, theirs.llsn_end):
+        if told.end > theirs.llsn_end or not abut(runs, told.begin, told.end):
+            return False
+        if told.end < theirs.llsn_end and not runs:
             return False
         glsns = [ours.glsn_end, *(run.glsn_begin + run.length for run in runs)]
         begins = [*(run.glsn_begin for run in runs), theirs.glsn_end]
         rising = all(begin >= end for begin, end in zip(begins, glsns, strict=True))
-        return rising and (not runs or glsns[-1] == theirs.glsn_end)
+        is_whole = told.end == theirs.llsn_end
+        return rising and (not runs or not is_whole or glsns[-1] == theirs.glsn_end)
 
     def _jump(self, jump: PendingCut) -> None:
         """Put one step before the cuts that are later; what still does not join is asked for."""

@@ -96,12 +96,16 @@ class Roles:
             self._ask_for_cuts()
 
     def _ask_for_cuts(self) -> None:
-        """Ask the leader for missing cuts; a leader asks its followers, one after the other."""
+        """Ask the leader for missing cuts; a leader asks the others, one after the other.
+
+        It may be one that is about to leave, or has other entries, who alone knows them.
+        """
         peer, term = self.leader, self._state.term
         if self.leading is not None:
-            term, followers = self.leading.term, self.leading.attached
+            term = self.leading.term
+            others = [node for node in self.leading.ensemble if node != self._state.node]
             self._asked += 1
-            peer = followers[self._asked % len(followers)] if followers else NO_NODE
+            peer = others[self._asked % len(others)] if others else NO_NODE
         if peer != NO_NODE:
             self.ordering.request(peer, term)
 

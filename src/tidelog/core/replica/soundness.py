@@ -70,7 +70,8 @@ def is_sound_message(message: ToReplica) -> bool:
         case CutsRequest():
             return message.llsn_end >= FIRST_LLSN and is_number(message.version)
         case CutsResponse():
-            return are_sound_runs(message.runs) and flaw_in_context(message.context) is None
+            is_sound = are_sound_runs(message.runs) and flaw_in_context(message.context) is None
+            return is_sound and message.asked >= FIRST_LLSN
         case Refusal():
             return is_number(message.known_term)
         case _:

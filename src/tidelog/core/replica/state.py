@@ -299,7 +299,8 @@ class State:
     def install(self, filled: Filled, context: CommitContext, first: Llsn, state: bytes) -> None:
         """Take over the rest of what the leader had; our own context and snapshot may be newer."""
         self.log.set_terms(filled.terms)
-        is_ours_newer = self.log.snapshot_index > filled.snapshot_index
+        # What a snapshot says of entries that the leader has trimmed is of no use any more.
+        is_ours_newer = self.log.snapshot_index > max(filled.snapshot_index, first - 1)
         self.log.compact(filled.snapshot_index)
         filled = self._as_kept(filled)
         self.producers = ProducerTable.thaw(filled.producers)

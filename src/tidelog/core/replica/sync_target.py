@@ -1,7 +1,7 @@
 """A replica that is filled up by its leader.
 
 Invariants:
-  Z1  a replica whose log was wiped or is filled in part is not complete, and that is in the same
+  Z1  a replica that gave its log up or is filled in part is not complete, and that is in the same
       write; it knows the head of the log that it had
   Z2  what this log has in common with the leader's is kept, if the leader's log reaches back to
       it: it may have been acknowledged, and counted when a cut was made
@@ -10,6 +10,8 @@ Invariants:
       had when it began (T10)
   Z5  what is not ordered here is not kept if the leader may have compacted some of it: nobody
       would ever tell the GLSNs of the dead
+  Z6  cuts that are known here stay known until the leader's, which are more, come in their place:
+      the order layer counts on them, and may have forgotten them
 """
 
 from __future__ import annotations
@@ -130,9 +132,9 @@ class SyncTarget:
             state.cut_to(end)
         else:
             state.go_to(request.term, is_complete=False)
-            state.begin_anew(request.first)
+            self._give_up(request)
         state.is_filling = True
-        self._place = state.log.end
+        self._place = max(state.log.end, request.first)
         self._ordered_end = max(state.context.llsn_end, request.first)
 
     def _may_hold_dead(self, request: SyncInitRequest) -> bool:
@@ -151,6 +153,15 @@ class SyncTarget:
     def _may_keep(self, end: Llsn, request: SyncInitRequest) -> bool:
         """Whether the leader's log goes on where the kept part ends (Z2)."""
         return self._state.is_sound and max(request.first, self._state.log.first) <= end
+
+    def _give_up(self, request: SyncInitRequest) -> None:
+        """Make room for entries beyond our log; the last part trims what is left of it (Z6)."""
+        state = self._state
+        ordered_end = state.context.llsn_end
+        if state.is_sound and state.log.first <= ordered_end:
+            state.cut_to(ordered_end)
+        else:
+            state.begin_anew(request.first)
 
     # --- the parts ---
 

@@ -87,6 +87,7 @@ class Writes:
         """Entries from ``end`` on were cut off: count no write for them any more (W2)."""
         while self._batches and self._batches[-1].llsn_begin >= end:
             self._batches.pop()
+        self._runs = [run for run in self._runs if run.llsn_begin < end]
         if end < self.handed_end:
             self._truncate_to = end if self._truncate_to is None else min(self._truncate_to, end)
             self.handed_end = end

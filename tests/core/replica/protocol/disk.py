@@ -70,10 +70,16 @@ class Image(msgspec.Struct, frozen=True):
             assert batch.llsn_end <= end or batch.llsn_begin >= end, "a batch was cut in two"
         kept = tuple(batch for batch in self.batches if batch.llsn_end <= end)
         terms = tuple(run for run in self.terms if run[1] < end)
+        runs = tuple(run for run in self.runs if run.llsn_end <= end)
         producers = ProducerTable.thaw(self.producers)
         producers.truncate(end)
         return replace(
-            self, batches=kept, terms=terms, end=min(self.end, end), producers=producers.freeze()
+            self,
+            batches=kept,
+            terms=terms,
+            runs=runs,
+            end=min(self.end, end),
+            producers=producers.freeze(),
         )
 
     def extended(self, batches: tuple[Batch, ...]) -> Image:

@@ -7,7 +7,6 @@ import pytest
 from tests.core.replica.protocol.beginnings import a_group, assert_equal
 from tests.core.replica.protocol.harness import Group, entry, nodes, of
 from tidelog.core.replica.commit_context import NONE
-from tidelog.core.replica.entries import NO_ENTRY
 from tidelog.core.replica.messages import (
     AddEntriesRequest,
     AddEntriesResponse,
@@ -160,7 +159,7 @@ def test_leftovers_go_with_the_log_when_it_begins_anew() -> None:
 
 
 def test_a_replica_that_gives_its_log_up_tells_what_it_had() -> None:
-    """It is empty, but all that it ever acknowledged lies at or below its old head."""
+    """It is not complete, but all that it ever acknowledged lies at or below its old head."""
     group = a_group(b"a", b"b", options=ReplicaOptions(message_bytes_max=1))
     group.isolate(3)
     group.append(1, b"c", b"d", b"e", b"f")
@@ -175,7 +174,7 @@ def test_a_replica_that_gives_its_log_up_tells_what_it_had() -> None:
     group.restart(3)
     assert not group[3].is_complete
     answer = group.answer(group.fence_request(3, group.row.term + 1), FenceResponse)
-    assert (answer.head, answer.had) == (NO_ENTRY, entry(2, 2))
+    assert (answer.is_complete, answer.head, answer.had) == (False, entry(2, 2), entry(2, 2))
 
 
 # -- promises ------------------------------------------------------------------------------------

@@ -188,7 +188,7 @@ messages: st.SearchStrategy[ToReplica] = st.one_of(
     parts(),
     of(SyncEntriesResponse, near, llsns),
     of(CutsRequest, llsns, numbers),
-    of(CutsResponse, llsns, runs, contexts),
+    of(CutsResponse, llsns, llsns, runs, contexts),
 )
 
 commits = st.builds(

@@ -34,9 +34,10 @@ def tell(alone: Alone, *cuts: VersionedCommit, version: int = 0) -> None:
 
 
 def cuts_of(
-    begin: int, context: CommitContext, *runs: GlsnRun, source: NodeId = LEADER
+    begin: int, context: CommitContext, *runs: GlsnRun, source: NodeId = LEADER, asked: int = 1
 ) -> CutsResponse:
-    return CutsResponse(source, ME, STREAM, Term(2), Llsn(begin), runs, context)
+    """An answer to who asked for GLSNs from ``asked`` on."""
+    return CutsResponse(source, ME, STREAM, Term(2), Llsn(asked), Llsn(begin), runs, context)
 
 
 def run(llsn: int, glsn: int, length: int) -> GlsnRun:
@@ -147,7 +148,7 @@ def test_a_replica_that_missed_a_cut_is_silent_and_asks_its_leader() -> None:
     tell(alone, cut(3, 3, 1))
     assert alone.replica.report() is None
     assert asked(alone.tick()) == [(2, 1)]
-    alone.step(cuts_of(2, CommitContext(2, 2, 2, 2, 1), run(2, 2, 1)))
+    alone.step(cuts_of(2, CommitContext(2, 2, 2, 2, 1), run(2, 2, 1), asked=2))
     assert not alone.replica.is_behind
     assert end_of(alone) == 4, "the cut that was kept follows what was missing"
     assert alone.replica.version == 3
@@ -198,11 +199,12 @@ def test_an_answer_that_reaches_less_far_than_the_gap_is_used_and_asked_on() -> 
     "wrong",
     [
         cuts_of(2, CommitContext(9, 2, 2, 2, 1), run(3, 3, 1)),
-        cuts_of(1, CommitContext(9, 2, 1, 1, 2), run(1, 1, 1)),
+        cuts_of(1, CommitContext(9, 2, 1, 1, 2)),
+        cuts_of(1, CommitContext(9, 2, 1, 1, 2), run(1, 1, 3)),
         cuts_of(1, CommitContext(9, 4, 3, 1, 2), run(1, 1, 2)),
         cuts_of(1, NONE),
     ],
-    ids=["a gap", "too short", "other GLSNs than its context", "nothing new"],
+    ids=["a gap", "no beginning", "too long", "other GLSNs than its context", "nothing new"],
 )
 def test_an_answer_that_does_not_lead_to_its_context_is_ignored(wrong: CutsResponse) -> None:
     alone = a_follower(4, commit=4)
@@ -210,6 +212,39 @@ def test_an_answer_that_does_not_lead_to_its_context_is_ignored(wrong: CutsRespo
     alone.step(wrong)
     assert alone.replica.ignored == {Ignored.CONTRADICTION: 1}
     assert alone.replica.is_behind
+
+
+def test_an_answer_that_had_no_room_for_all_is_kept_and_the_rest_is_asked_for() -> None:
+    alone = a_follower(4, commit=4)
+    alone.replica.fall_behind(Version(9))
+    context = CommitContext(9, 9, 9, 4, 1)
+    first = cuts_of(1, context, run(1, 1, 1), run(2, 3, 1))
+    assert asked(alone.step(first)) == [(3, 0)]
+    assert end_of(alone) == 1
+    assert alone.step(first) == [], "it came again"
+    assert asked(alone.tick()) == [(3, 0)]
+    alone.step(cuts_of(3, context, run(3, 5, 1), run(4, 9, 1), source=FOLLOWER, asked=3))
+    assert alone.disk.durable.glsns() == {1: 1, 2: 3, 3: 5, 4: 9}
+    assert (alone.replica.is_behind, alone.replica.context) == (False, context)
+
+
+def test_the_rest_of_an_answer_is_not_taken_for_one_whose_beginning_was_trimmed() -> None:
+    alone = a_follower(4, commit=4)
+    alone.replica.fall_behind(Version(9))
+    rest = cuts_of(3, CommitContext(9, 9, 9, 4, 1), run(3, 5, 1), run(4, 9, 1), asked=3)
+    assert alone.step(rest) == []
+    assert alone.replica.ignored == {Ignored.LATE: 1}
+    assert (alone.replica.first, end_of(alone)) == (1, 1)
+
+
+def test_what_was_gathered_is_dropped_when_the_beginning_is_trimmed_meanwhile() -> None:
+    alone = a_follower(4, commit=4)
+    alone.replica.fall_behind(Version(9))
+    context = CommitContext(9, 9, 9, 4, 1)
+    alone.step(cuts_of(1, context, run(1, 1, 1)))
+    alone.step(cuts_of(4, context, run(4, 9, 1), asked=2))
+    assert alone.disk.durable.glsns() == {4: 9}
+    assert (alone.replica.first, alone.replica.context) == (4, context)
 
 
 def test_an_answer_that_nobody_waits_for_is_ignored() -> None:
@@ -253,7 +288,7 @@ def test_every_replica_tells_what_it_knows_beyond_the_one_that_asks() -> None:
     request = CutsRequest(FOLLOWER, ME, STREAM, Term(2), Llsn(2), Version(1))
     context = CommitContext(2, 3, 2, 2, 2)
     assert alone.step(request) == [
-        CutsResponse(ME, FOLLOWER, STREAM, Term(2), Llsn(2), (run(2, 2, 2),), context)
+        CutsResponse(ME, FOLLOWER, STREAM, Term(2), Llsn(2), Llsn(2), (run(2, 2, 2),), context)
     ]
     known = CutsRequest(FOLLOWER, ME, STREAM, Term(2), Llsn(4), Version(2))
     assert alone.step(known) == []

@@ -27,8 +27,9 @@ from tidelog.core.replica.messages import (
     TruncateRequest,
 )
 from tidelog.core.replica.options import CursorKind, Ignored, ReplicaOptions
-from tidelog.core.replica.output import Filled
+from tidelog.core.replica.output import Filled, HardState
 from tidelog.core.replica.producers import ProducerState
+from tidelog.core.replica.replica import Replica, Stored
 from tidelog.core.replica.sync_state import SyncState, decode_sync_state, encode_sync_state
 from tidelog.types import Llsn, NodeId, Term, Version
 
@@ -339,6 +340,19 @@ def test_a_log_that_the_leaders_does_not_reach_back_to_is_wiped() -> None:
     assert state is not None
     assert (state.is_complete, state.had) == (False, entry(2, 2))
     assert alone.disk.durable.batches == ()
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+def test_a_leader_that_has_trimmed_beyond_its_snapshot_brings_its_state(is_sound: bool) -> None:
+    alone = Alone()
+    stored = Stored(HardState(Term(1), is_complete=False), is_sound=is_sound)
+    alone.replica = Replica(ME, STREAM, stored, alone.disk, alone.options)
+    alone.fence(2, is_first=False)
+    context = CommitContext(4, 6, 1, 1, 6)
+    beginning = init(entry(2, 6), first=6, context=context, snapshot=3)
+    alone.step(beginning, part(6, 7, batch(2, 6), of=beginning))
+    assert alone.replica.is_complete
+    assert alone.disk.durable.state == b"state"
 
 
 def test_entries_from_the_log_end_a_synchronisation_that_has_brought_nothing() -> None:

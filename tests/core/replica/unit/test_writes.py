@@ -62,6 +62,14 @@ def test_what_was_never_handed_out_is_not_cut_on_disk() -> None:
     assert (write.truncate_to, write.batches) == (None, (batch(1, 1),))
 
 
+def test_glsns_of_what_was_cut_off_before_it_was_handed_out_are_not_written() -> None:
+    kept = Kept()
+    kept.append(1, 2)
+    kept.writes.order((GlsnRun(Llsn(1), 1, 1), GlsnRun(Llsn(2), 5, 1)), None)
+    kept.truncate(2)
+    assert kept.take().runs == (GlsnRun(Llsn(1), 1, 1),)
+
+
 def test_a_term_is_durable_with_the_last_write_that_brought_one() -> None:
     kept = Kept()
     kept.writes.set_hard_state(HardState(Term(1), True))
