@@ -30,8 +30,9 @@ WAL_FILE_BYTES_DEFAULT: Final = 64 * MIB
 WAL_FILE_BYTES_MAX: Final = 1024 * MIB
 WAL_BACKLOG_FILES_MAX: Final = 4
 """Rolled WAL files that may wait for the segment writer before appends are refused."""
-WAL_SPARE_FILES_MAX: Final = 2
-"""Recycled WAL files kept ready for the next roll."""
+WAL_SPARE_FILES_MAX: Final = WAL_BACKLOG_FILES_MAX + 1
+"""Recycled WAL files that are kept for the next rolls: all that a backlog leaves when it is worked
+off.  The next one needs them, and a new file costs its zeros and slower syncs."""
 
 SEGMENT_BYTES_MAX: Final = 64 * MIB
 SEGMENT_BATCH_BYTES: Final = 256 * KIB

@@ -187,13 +187,15 @@ def test_a_spare_has_lost_its_old_name_for_good_before_it_is_used_again() -> Non
 def test_a_few_retired_files_become_spares_and_the_rest_go() -> None:
     disk = SimDisk()
     wal = new_wal(disk)
-    for _ in range(5):
+    current = WAL_SPARE_FILES_MAX + 4
+    for _ in range(1, current):
         wal.append(records("a"))
         wal.roll()
-    wal.retire_below(6)
-    assert wal_numbers(disk.vfs(), DIRECTORY) == [6]
+    wal.retire_below(current)
+    assert wal_numbers(disk.vfs(), DIRECTORY) == [current]
     assert len(names(disk, ".spare")) == WAL_SPARE_FILES_MAX
-    assert read_back(disk.after_crash(), first_file=6, durable=6)[1].next_sequence == 6
+    tail = read_back(disk.after_crash(), first_file=current, durable=current)[1]
+    assert tail.next_sequence == current
 
 
 def test_the_current_file_is_never_retired() -> None:
