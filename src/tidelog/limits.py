@@ -79,9 +79,15 @@ NODE_REPORT_REPLICAS_MAX: Final = 16 * KIB
 """Replicas that one message of a storage node reports on."""
 DELIVERY_CUTS_MAX: Final = 256
 """Cuts that a storage node may have been sent and not acknowledged."""
+DELIVERY_COMMITS_MAX: Final = 256 * KIB
+"""Commits in one message to a storage node, if they are of several cuts."""
 
 METADATA_ANSWERS_MAX: Final = 4_096
 """Changes whose outcome a metadata node remembers, to answer a repetition alike."""
+METADATA_LOG_BYTES: Final = 64 * MIB
+"""Applied entries of the metadata's Raft log that are cut off behind a snapshot at the latest."""
+METADATA_REFUSALS_MAX: Final = 4_096
+"""Refused changes of the metadata that are not made if the log has them once more."""
 METADATA_VIEW_BYTES_MAX: Final = 32 * MIB
 """All that is told of the metadata at one position of its log."""
 METADATA_VIEW_EAGER_BYTES: Final = MIB
@@ -235,6 +241,10 @@ check(
     POST_MESSAGE_BYTES_MAX >= MESSAGE_BYTES_MAX,
     "what fits into a message of a core must fit into one between processes",
 )
+check(
+    80 * max(DELIVERY_COMMITS_MAX, ORDER_HISTORY_COMMITS_MAX) < POST_MESSAGE_BYTES_MAX,
+    "the commits of a result must fit into a message between processes",
+)
 check(2 * POST_MESSAGE_BYTES_MAX <= POST_QUEUE_BYTES_MAX, "the queue must have room for others")
 check(
     20 * STREAMS_MAX + 64 * NODE_REPORT_REPLICAS_MAX < MESSAGE_BYTES_MAX,
@@ -270,4 +280,8 @@ check(RAFT_CHUNK_BYTES_MAX < MESSAGE_BYTES_MAX, "a part of a snapshot must fit i
 check(
     RAFT_LOG_FILE_BYTES_MAX >= 4 * RAFT_UNCOMMITTED_BYTES_MAX,
     "entries that wait to be committed must fit into the base of a Raft log file",
+)
+check(
+    2 * (RAFT_UNCOMMITTED_BYTES_MAX + METADATA_LOG_BYTES) < RAFT_LOG_FILE_BYTES_MAX,
+    "a Raft log file must have room for its base, and for as much again",
 )

@@ -79,7 +79,7 @@ SAMPLES: tuple[Message, ...] = (
     AddEntriesRefusal(*_AT, HEAD, entry(7, 2), False),
     PrepareRequest(*_AT, ChangeKind.SWAP, _TWO, _THREE),
     PrepareResponse(*_AT, Term(8), HEAD),
-    SnapshotRequest(*_AT, Term(8), _TWO, HEAD),
+    SnapshotRequest(*_AT, Term(8), _TWO, HEAD, Version(3)),
     SnapshotResponse(*_AT, HEAD, Version(3)),
     CommitRequest(*_AT, ChangeKind.EXPAND, _TWO, _THREE, HEAD),
     CommitResponse(*_AT, True),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pytest
 from msgspec.structs import replace
 
 from tests.core.replica.protocol import test_commitment as commitment
@@ -33,6 +34,7 @@ from tests.mutation.left_out import Change, replaced, together
 from tidelog.core.operator import election, reconfiguration
 from tidelog.core.operator import row as operator_row
 from tidelog.core.operator.plan import changed_ensemble
+from tidelog.core.operator.reconfiguration import Reconfiguration
 from tidelog.core.order import machine as order_machine
 from tidelog.core.order.commands import Quorum
 from tidelog.core.replica import ordering as replica_ordering
@@ -52,7 +54,7 @@ from tidelog.core.replica.state import State
 from tidelog.core.replica.sync_source import SyncSource, SyncSources
 from tidelog.core.replica.sync_target import SyncTarget
 from tidelog.core.replica.writes import Writes
-from tidelog.types import Llsn, NodeId, Term
+from tidelog.types import NO_VERSION, Llsn, NodeId, Term
 
 Story = Callable[[], None]
 
@@ -175,6 +177,28 @@ def asks_whom_it_counts(original: Callable[..., None]) -> Callable[..., None]:
             original(roles)
 
     return ask
+
+
+def in_a_patch(story: Callable[[pytest.MonkeyPatch], None]) -> Callable[[], None]:
+    def told() -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            story(patch)
+
+    return told
+
+
+def notes_what_it_began_with(procedure: Reconfiguration, *_: object) -> None:
+    procedure._must_know = NO_VERSION
+
+
+def whoever_stays_can_elect(procedure: Reconfiguration) -> bool:
+    is_contraction = procedure.change.kind is ChangeKind.CONTRACT
+    rest, present = procedure.row.lasting, procedure._present
+    return not is_contraction or reconfiguration.is_safe_to_contract(rest, present)
+
+
+def says_what_it_has(roles: Roles, request: Any) -> None:
+    SyncTarget(roles._state, request.leader).answer(request.source)
 
 
 def no_runs(*_: object) -> tuple[()]:
@@ -399,6 +423,20 @@ MUTANTS: Final = (
         instead(replica_ordering.Ordering, "_that_fit", no_runs),
         known_cuts.test_a_leader_that_missed_more_cuts_than_a_message_holds_hears_of_all,
     ),
+    StoryMutant(
+        "T11: a leader whom nobody can tell what it misses leads on",
+        instead(Roles, "make_way", nothing),
+        in_a_patch(
+            operated_cuts.test_a_leader_whom_nobody_can_tell_the_cuts_that_it_misses_is_filled_up_by_another
+        ),
+    ),
+    StoryMutant(
+        "T11: a leader makes way though others lack some of its log",
+        instead(Roles, "_is_dispensable", yes),
+        in_a_patch(
+            operated_cuts.test_a_leader_does_not_make_way_while_a_loss_could_leave_nobody_with_its_log
+        ),
+    ),
     # -- reconfigurations --------------------------------------------------------------------
     StoryMutant(
         "the leaving node counts",
@@ -456,6 +494,21 @@ MUTANTS: Final = (
         "a new node need not know the cuts that the old one may be the last to know",
         instead(reconfiguration, "knows", yes),
         operated_cuts.test_a_swap_does_not_let_go_who_alone_knows_cuts,
+    ),
+    StoryMutant(
+        "a new node need not know cuts that its operator did not read of beforehand",
+        instead(Reconfiguration, "note_cut", notes_what_it_began_with),
+        operated_cuts.test_a_swap_waits_for_cuts_that_were_made_since_its_operator_last_read_the_row,
+    ),
+    StoryMutant(
+        "a new node that lacks cuts is not filled up again",
+        instead(Roles, "_answer_snapshot", says_what_it_has),
+        operated_cuts.test_a_swap_waits_for_cuts_that_were_made_since_its_operator_last_read_the_row,
+    ),
+    StoryMutant(
+        "a leader that lacks cuts lets go who knows them",
+        instead(Reconfiguration, "_may_commit", property(whoever_stays_can_elect)),
+        operated_cuts.test_a_contraction_waits_for_a_leader_that_lacks_cuts,
     ),
     StoryMutant(
         "a leader that misses cuts fills up a new node",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
+from tidelog import limits
 from tidelog.core.metadata.commands import Batch, Change, RegisterNode, Request
 from tidelog.core.metadata.delivery import Delivery
 from tidelog.core.metadata.machine import MetadataMachine
@@ -81,3 +84,43 @@ def test_reports_that_come_in_parts_keep_what_the_first_part_said() -> None:
     delivery.reported(NodeReport(LATE, ME, Version(1), placements - 1, (), ahead))
     (result,) = delivery.reported(NodeReport(LATE, ME, Version(1), placements, (), None))
     assert result.ahead == ahead
+
+
+def machine_nobody_hears(monkeypatch: pytest.MonkeyPatch) -> MetadataMachine:
+    """Both streams are ordered in each of eight cuts, and nobody is told of any."""
+    monkeypatch.setattr(limits, "ORDER_HISTORY_CUTS_MAX", 2)
+    machine = MetadataMachine()
+    streams = tuple(NewStream(stream, NODES) for stream in (BUSY, IDLE))
+    changes: tuple[Change, ...] = (
+        *(RegisterNode(node) for node in NODES),
+        CreateTopic(TopicId(1), streams),
+    )
+    machine.apply(Batch(tuple(Request(ME, number, one) for number, one in enumerate(changes))))
+    for length in range(1, 9):
+        reports = [report(node, one, 0, 1, length) for node in NODES[:2] for one in (BUSY, IDLE)]
+        machine.apply(Batch((*reports, Cut())))
+    assert (machine.order.version, machine.order.first_version) == (8, 9), "no cut is kept whole"
+    return machine
+
+
+@pytest.mark.parametrize(("most", "parts"), [(1, 8), (3, 8), (4, 4), (7, 3), (16, 1)])
+def test_what_is_too_large_for_a_message_comes_in_parts_that_end_at_cuts(
+    most: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """V4: what a majority has not applied is kept for each stream, however many there are."""
+    machine = machine_nobody_hears(monkeypatch)
+    monkeypatch.setattr(limits, "DELIVERY_COMMITS_MAX", most)
+    delivery = Delivery(ME, machine, 5)
+    placements = machine.nodes[LATE].placements
+    results = delivery.reported(NodeReport(LATE, ME, Version(0), placements, ()))
+    commits = [one for result in results for one in result.commits]
+    assert len(results) == parts
+    assert [one.version for one in commits] == [1 + place // 2 for place in range(16)]
+    known = 0
+    for result in results:
+        assert result.previous == known
+        assert result.behind == ()
+        assert [one.version for one in result.commits][-1] == result.version
+        assert [one.glsn for one in result.watermarks] == [2 * result.version]
+        known = result.version
+    assert known == machine.order.version

@@ -8,15 +8,24 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from tests.core.metadata.cluster import Cluster
+from tests.core.metadata.cluster import TOPIC, Cluster, Storage
 from tests.core.metadata.seen import naming, pausing, registering, unregistering
 from tests.core.metadata.test_placements import move
+from tidelog import limits
 from tidelog.core.metadata.commands import Batch, Change, RegisterNode, Request
 from tidelog.core.metadata.machine import MetadataMachine
 from tidelog.core.metadata.messages import NodeReport, Share, ToStorage
 from tidelog.core.metadata.repository import PeerMessage, Repository, RepositoryOptions
+from tidelog.core.order.commands import (
+    AddStreams,
+    CreateTopic,
+    NewStream,
+    RetainTopic,
+    StreamStatus,
+    UpdateStream,
+)
 from tidelog.errors import BadOption, LogError, RevisionConflict
-from tidelog.types import NodeId
+from tidelog.types import FIRST_REVISION, NO_NODE, Glsn, NodeId, StreamId, Term, TopicId
 
 SPARE = 11
 
@@ -163,6 +172,89 @@ def test_what_was_refused_stays_refused_though_it_could_be_done_by_now() -> None
     group.repeat()
     assert NodeId(13) in group.machine.nodes
     assert group.make(unregistering(group.machine, 13)) is None
+
+
+@dataclass(frozen=True)
+class Passing:
+    """A change that is refused for now, and what makes it possible later."""
+
+    refused: Change
+    then: Callable[[Group], None]
+
+
+def a_node_is_registered(group: Group) -> None:
+    group.cluster.storage[NodeId(20)] = Storage(NodeId(20))
+    assert group.make(registering(group.machine, 20)) is None
+
+
+def entries_are_ordered(group: Group) -> None:
+    group.cluster.append(1, 3)
+
+
+LACKING = NewStream(StreamId(7), (NodeId(20),))
+PASSING = {
+    "a topic on a node that is not there": Passing(
+        CreateTopic(TopicId(7), (LACKING,), "late"), a_node_is_registered
+    ),
+    "a stream on a node that is not there": Passing(
+        AddStreams(TOPIC, (LACKING,)), a_node_is_registered
+    ),
+    "a stream of a topic that is not there": Passing(
+        AddStreams(TopicId(7), (NewStream(StreamId(8), (NodeId(11),)),)),
+        lambda group: make_topic(group, 7),
+    ),
+    "a move to a node that is not there": Passing(
+        UpdateStream(
+            StreamId(1),
+            FIRST_REVISION,
+            Term(2),
+            (NodeId(11), NodeId(12), NodeId(20)),
+            NO_NODE,
+            StreamStatus.RUNNING,
+            b"",
+        ),
+        a_node_is_registered,
+    ),
+    "to trim what is not ordered yet": Passing(RetainTopic(TOPIC, Glsn(3)), entries_are_ordered),
+}
+
+
+def make_topic(group: Group, number: int) -> None:
+    new = NewStream(StreamId(number), (NodeId(11),))
+    assert group.make(CreateTopic(TopicId(number), (new,), "there by now")) is None
+
+
+@pytest.mark.parametrize("snapshots", [False, True], ids=["from the log", "from a snapshot"])
+@pytest.mark.parametrize("story", PASSING)
+def test_what_was_refused_is_not_made_late_when_its_reason_is_gone(
+    story: str, *, snapshots: bool
+) -> None:
+    """M6: it was told as refused, which is definite; it may be asked for anew, though."""
+    group = Group(snapshots)
+    group.cluster.with_streams(1)
+    passing = PASSING[story]
+    error = group.make_by_sharing(passing.refused)
+    assert error is not None
+    assert error.definite
+    passing.then(group)
+    if snapshots:
+        group.restart()
+    group.repeat()
+    assert group.make(passing.refused) is None
+
+
+def test_what_is_remembered_of_refusals_is_bounded() -> None:
+    machine = MetadataMachine()
+    wrong = RegisterNode(NodeId(1), "x" * (limits.NODE_ADDRESS_CHARS_MAX + 1))
+    count = limits.METADATA_REFUSALS_MAX
+    requests = tuple(Request(NodeId(1), number, wrong) for number in range(count + 1))
+    machine.apply(Batch(requests))
+    full = machine.snapshot()
+    again = machine.apply(Batch((replace(requests[-1], change=registering(machine, 1)),)))
+    assert again.answers[0].error is not None
+    assert machine.snapshot() == full, "it is remembered once"
+    first = machine.apply(Batch((replace(requests[0], change=registering(machine, 1)),)))
+    assert first.answers[0].error is None, "the oldest is forgotten"
 
 
 def test_a_name_that_is_under_way_is_void_once_its_member_was_forgotten() -> None:

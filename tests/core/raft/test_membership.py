@@ -105,6 +105,46 @@ def test_a_new_leader_changes_nothing_before_it_has_committed_in_its_term() -> N
     assert group.change(2, remove(1)) == 3
 
 
+def three_of_whom_one_is_dead() -> Group:
+    group = Group(1, 2, 3)
+    group.elect(1)
+    group.crash(3)
+    group.pass_time(3 * ELECTION_TICKS)
+    assert group.leader == 1
+    return group
+
+
+def test_no_voter_is_removed_without_whom_the_others_could_not_go_on() -> None:
+    group = three_of_whom_one_is_dead()
+    assert group.change(1, remove(2)) is Refused.TOO_FEW_ALIVE
+    assert group.change(1, remove(1)) is Refused.TOO_FEW_ALIVE
+    group.pass_time(3 * ELECTION_TICKS)
+    assert group.leader == 1
+    change(group, remove(3))
+    assert group[2].membership == Membership(nodes(1, 2))
+
+
+def test_a_learner_that_has_caught_up_and_died_does_not_become_a_voter() -> None:
+    group = three_of_whom_one_is_dead()
+    group.join(4)
+    change(group, add(4))
+    group.pass_time(2)
+    group.crash(4)
+    group.pass_time(3 * ELECTION_TICKS)
+    assert group.change(1, promote(4)) is Refused.TOO_FEW_ALIVE
+    group.restart(4)
+    group.pass_time(2)
+    change(group, promote(4))
+
+
+def test_who_was_heard_of_just_before_the_quorum_was_checked_counts() -> None:
+    group = Group(1, 2, 3)
+    group.elect(1)
+    group.tick(1, times=ELECTION_TICKS)
+    assert group.leader == 1
+    change(group, remove(3))
+
+
 def two_leaders() -> Group:
     """The bug of single-server changes, up to the second change.
 
@@ -137,6 +177,7 @@ def test_two_changes_of_two_leaders_would_both_be_committed(
         return None
 
     monkeypatch.setattr(Leadership, "_refuse_change", refuses_nothing)
+    monkeypatch.setattr(Leadership, "_could_commit", lambda *_: True)
     group = two_leaders()
     group.isolate(2, 3)
     assert group.change(2, remove(1)) == 3

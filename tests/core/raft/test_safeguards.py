@@ -150,6 +150,27 @@ MISSING = [
         membership.test_a_removed_leader_whose_log_is_needed_stands_for_election_again,
     ),
     Missing(
+        "a voter is removed without whom there is no majority",
+        Leadership,
+        "_could_commit",
+        yes,
+        membership.test_no_voter_is_removed_without_whom_the_others_could_not_go_on,
+    ),
+    Missing(
+        "a voter is made of who died",
+        Leadership,
+        "_could_commit",
+        yes,
+        membership.test_a_learner_that_has_caught_up_and_died_does_not_become_a_voter,
+    ),
+    Missing(
+        "only who was heard of since the last check counts as alive",
+        Progress,
+        "was_active",
+        property(no, nothing),
+        membership.test_who_was_heard_of_just_before_the_quorum_was_checked_counts,
+    ),
+    Missing(
         "entries are acknowledged before they are durable",
         Following,
         "_match",

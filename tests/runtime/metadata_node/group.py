@@ -13,6 +13,7 @@ from tidelog.net.security import ClientSecurity, ServerSecurity
 from tidelog.runtime.metadata_client import MetadataClient
 from tidelog.runtime.metadata_node import MetadataNode, MetadataTiming
 from tidelog.runtime.post import Post
+from tidelog.storage.vfs import Vfs
 from tidelog.types import NO_NODE, NodeId
 
 CLUSTER = b"a cluster of ten"
@@ -55,6 +56,7 @@ class Member:
         self.node: MetadataNode
         self.failures: list[BaseException] = []
         self.is_up = False
+        self.vfs: Vfs | None = None
 
     async def bind(self) -> None:
         """Listen, so that the others can be told where."""
@@ -75,6 +77,7 @@ class Member:
             first_members=self.first,
             post=self.post,
             timing=self.group.timing,
+            vfs=self.vfs,
             on_failure=self.failures.append,
         )
         await self.node.start()

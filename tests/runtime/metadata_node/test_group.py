@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,12 @@ from tidelog.core.metadata.commands import NameMember, RegisterNode
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.metadata.wishes import paused, registered
 from tidelog.core.order.commands import CreateTopic, NewStream, RetainTopic
-from tidelog.errors import DeadlineExceeded, NotLeader, TopicExists
+from tidelog.errors import BadOption, DeadlineExceeded, NotLeader, TopicExists
+from tidelog.limits import KIB
 from tidelog.runtime.metadata_changes import bring_about
 from tidelog.runtime.metadata_client import POLL_SECONDS
 from tidelog.runtime.metadata_topics import add_streams, create_topic
+from tidelog.storage.os_vfs import OsFile, OsVfs
 from tidelog.types import Glsn, NodeId, StreamId, TopicId
 
 
@@ -234,5 +237,50 @@ def test_two_who_create_at_once_get_numbers_of_their_own(tmp_path: Path) -> None
             view = await clients[0].read(seconds=SECONDS)
             streams = [stream for topic in view.topics for stream in topic.streams]
             assert len(set(streams)) == len(streams) == 17
+
+    run(main())
+
+
+class CrowdedVfs(OsVfs):
+    """A disk on which no new file has room while it is full."""
+
+    is_full = False
+
+    def create(self, path: str, *, once: bool = False) -> OsFile:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, "no room", path)
+        return super().create(path, once=once)
+
+
+def test_a_leader_whose_disk_is_full_hands_over_and_catches_up_when_there_is_room(
+    tmp_path: Path,
+) -> None:
+    """What the others commit would else wait in its memory, without an end."""
+
+    async def main() -> None:
+        async with group_of(tmp_path) as group:
+            crowded, disk = group.members[NodeId(1)], CrowdedVfs()
+            await group.leader()
+            await crowded.stop()
+            crowded.vfs = disk
+            await crowded.restart()
+            leader = await group.leader()
+            if leader is not crowded:
+                await leader.node.transfer(crowded.id, seconds=SECONDS)
+            disk.is_full = True
+            client = await group.client(9)
+            # Refused, but in the log: a few of them fill a file.
+            large = RegisterNode(NodeId(101), "x" * (400 * KIB))
+            for _ in range(15):
+                with pytest.raises((BadOption, DeadlineExceeded)):
+                    await client.ask(large, seconds=SECONDS)
+            await until(lambda: not crowded.node.is_leader, "another leader")
+            assert (await group.leader()) is not crowded
+            await bring_about(
+                client, partial(registered, node=NodeId(101), address="tcp://h:1"), seconds=SECONDS
+            )
+            disk.is_full = False
+            await until(lambda: NodeId(101) in crowded.node.repository.machine.nodes, "the rest")
+            await until(lambda: is_settled(crowded), "a durable log")
 
     run(main())

@@ -9,12 +9,16 @@ Invariants:
   V2  nothing is sent before the node has told which version it knows, and shown that it knows what
       it hosts: of streams that it does not know of it would take silence for "nothing"
   V3  what a node that cannot keep up still has to acknowledge is bounded: ``DELIVERY_CUTS_MAX``
+  V4  a result fits into a message: one that tells of too many commits goes up to an earlier cut,
+      and the high watermarks that it has are not later
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from tidelog import limits
 from tidelog.core.metadata.machine import MetadataMachine
@@ -189,7 +193,7 @@ class Delivery:
             else:
                 commits.extend(missed)
         commits.sort(key=lambda one: (one.version, one.commit.topic, one.commit.stream))
-        return CommitResult(
+        whole = CommitResult(
             source=self._node,
             target=node,
             previous=previous,
@@ -202,3 +206,20 @@ class Delivery:
             behind=tuple(behind),
             ahead=tuple(ahead.items()),
         )
+        return shortened(whole)
+
+
+def shortened(result: CommitResult) -> CommitResult:
+    """Return a result up to an earlier cut if it is too large for a message (V4)."""
+    limit, commits = limits.DELIVERY_COMMITS_MAX, result.commits
+    if len(commits) <= limit:
+        return result
+    version = max(commits[0].version, Version(commits[limit].version - 1))
+    kept = tuple([one for one in commits if one.version <= version])
+    highs = {one.commit.topic: one.commit.high_watermark for one in kept}
+    return replace(
+        result,
+        version=version,
+        watermarks=tuple(HighWatermark(*item) for item in sorted(highs.items())),
+        commits=kept,
+    )

@@ -13,6 +13,7 @@ Invariants:
   M5  the revision of a storage node, a member or the pause is the number of the change that wrote
       it last, assignments apart; of a node or member that is not there: that of the last removal.
       So it never comes back, and a change that names an older one is refused for ever
+  M6  what was refused for another reason is refused again when the log has it once more
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tidelog.core.metadata.commands import (
     SetPaused,
     UnregisterNode,
 )
+from tidelog.core.metadata.refusals import Refusals
 from tidelog.core.metadata.state import Member, MetadataState, StorageNode
 from tidelog.core.order.commands import (
     AddStreams,
@@ -93,6 +95,7 @@ class MetadataMachine:
         "_paused_revision",
         "_placed",
         "_placements",
+        "_refusals",
     )
 
     def __init__(self) -> None:
@@ -108,6 +111,7 @@ class MetadataMachine:
         self._paused_revision = NO_REVISION
         self._members: dict[NodeId, Member] = {}
         self._absent_revision = NO_REVISION
+        self._refusals = Refusals()
 
     @classmethod
     def restore(cls, data: bytes) -> MetadataMachine:
@@ -129,6 +133,7 @@ class MetadataMachine:
         machine._paused_revision = state.paused_revision
         machine._members = {member.node: member for member in state.members}
         machine._absent_revision = state.absent_revision
+        machine._refusals = Refusals(state.refused)
         for stream in state.order.streams:
             if any(node not in machine._nodes for node in stream.ensemble):
                 raise CorruptData(f"M1: stream {stream.stream} lies on an unknown storage node")
@@ -149,6 +154,7 @@ class MetadataMachine:
             self._paused_revision,
             tuple(self._members[node] for node in sorted(self._members)),
             self._absent_revision,
+            self._refusals.known,
         )
         return _encoder.encode(state)
 
@@ -239,6 +245,7 @@ class MetadataMachine:
     ) -> Answered:
         error: Rejected | None = None
         try:
+            self._refusals.refuse_repeated(request)
             match request.change:
                 case RegisterNode():
                     self._register(request.change)
@@ -254,6 +261,8 @@ class MetadataMachine:
             self._changes += 1
         except Rejected as rejected:
             error = rejected
+            if not isinstance(rejected, RevisionConflict):  # That one lasts by itself (M5).
+                self._refusals.note(request)
         return Answered(request.origin, request.number, error)
 
     def _register(self, command: RegisterNode) -> None:

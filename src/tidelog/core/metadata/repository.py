@@ -13,6 +13,8 @@ Invariants:
   R2  the applied state is a function of the Raft log alone
   R3  an idle cluster proposes nothing
   R4  a storage node is answered by the node that it is assigned to
+  R5  the Raft log behind the snapshot is bounded in entries and in bytes: one that outgrew its file
+      could neither be written to nor be opened again
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from tidelog.core.metadata.proposing import Proposing, Unheeded
 from tidelog.core.metadata.waiting import Answer, Waiting
 from tidelog.core.order.commands import Report
 from tidelog.core.raft.entries import Entry, EntryKind, Snapshot, Stored
+from tidelog.core.raft.log import weight
 from tidelog.core.raft.messages import Message
 from tidelog.core.raft.node import Raft, RaftOptions
 from tidelog.core.raft.output import Write
@@ -50,6 +53,8 @@ class RepositoryOptions(msgspec.Struct, frozen=True):
     raft: RaftOptions = RaftOptions()
     snapshot_entries: int = 10_000
     """Applied entries after which the Raft log is cut off behind a snapshot."""
+    snapshot_bytes: int = limits.METADATA_LOG_BYTES
+    """The same in bytes, for entries may be large."""
     collect_ticks: int = 10
     """How often a storage node is asked for all of its replicas."""
     resend_ticks: int = 5
@@ -78,6 +83,7 @@ class Repository:
     """A metadata node; ``take`` until ``has_output`` is false after anything was put in."""
 
     __slots__ = (
+        "_applied_bytes",
         "_collector",
         "_delivery",
         "_machine",
@@ -104,6 +110,8 @@ class Repository:
         self._raft = Raft(node, stored, options.raft, draw)
         self._machine = MetadataMachine.restore(stored.snapshot.data)
         self._snapshot_index = stored.snapshot.head.index
+        self._applied_bytes = 0
+        """Of the entries behind the snapshot."""
         self._collector = Collector()
         self._delivery = Delivery(node, self._machine, options.resend_ticks)
         self._waiting = Waiting(options.request_ticks, draw(REQUEST_NUMBERS))
@@ -238,6 +246,7 @@ class Repository:
     def _apply(self, entries: tuple[Entry, ...]) -> None:
         version = self._machine.order.version
         for entry in entries:
+            self._applied_bytes += weight(entry)
             if entry.kind is EntryKind.COMMAND:
                 self._apply_batch(decode_batch(entry.data))
         if self._machine.order.version > version:
@@ -276,17 +285,26 @@ class Repository:
     def _install(self, snapshot: Snapshot) -> None:
         before = self.assigned
         self._machine = MetadataMachine.restore(snapshot.data)
-        self._snapshot_index = snapshot.head.index
+        self._snapshot_index, self._applied_bytes = snapshot.head.index, 0
         self._waiting.jumped()
         self._delivery.replace_machine(self._machine)
         self._adopt(tuple(sorted({*before, *self.assigned})))
         self._to_storage.extend(self._delivery.decided())
 
     def _compact(self) -> None:
-        applied = self._raft.applied
-        if applied - self._snapshot_index >= self._options.snapshot_entries:
+        if self._is_long:
+            applied = self._raft.applied
             self._raft.compact(applied, self._machine.snapshot())
-            self._snapshot_index = applied
+            self._snapshot_index, self._applied_bytes = applied, 0
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether it is time for a snapshot (R5)."""
+        entries = self._raft.applied - self._snapshot_index
+        return (
+            entries >= self._options.snapshot_entries
+            or self._applied_bytes >= self._options.snapshot_bytes
+        )
 
     def _leave(self, reason: Unheeded) -> None:
         self._unheeded[reason] = self._unheeded.get(reason, 0) + 1

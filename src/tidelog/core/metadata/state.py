@@ -42,3 +42,5 @@ class MetadataState(msgspec.Struct, frozen=True, array_like=True):
     paused_revision: Revision = NO_REVISION
     members: tuple[Member, ...] = ()
     absent_revision: Revision = NO_REVISION
+    refused: tuple[tuple[NodeId, int], ...] = ()
+    """Origins and numbers of changes that were refused lately, oldest first."""

@@ -60,7 +60,7 @@ class Operator:
                 self._steering.forget(order.stream)
             else:
                 self._steering.see(row)
-        self._steering.note_cut(order.stream, order.version)
+        self._steering.note_cut(order.stream, order.revision, order.version)
 
     def gone(self, stream: StreamId) -> None:
         """The stream was removed."""

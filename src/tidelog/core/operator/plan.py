@@ -46,8 +46,7 @@ class Phase(Enum):
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A reconfiguration; in *commit*, ``head`` and ``version`` are what the new node has.
 
-    ``head`` is where its log ended, ``version`` the last cut that it knew; before, that which it
-    has to know at least.
+    ``head`` is where its log ended, ``version`` the last cut that it knew.
     """
 
     kind: ChangeKind

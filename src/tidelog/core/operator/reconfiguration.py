@@ -6,13 +6,15 @@ them, writes of the stream's row.
 Invariants:
   G1  it begins in steady state, removes no leader, and is the only one of its stream
   G2  *commit* is written only when the new node has confirmed a snapshot up to the leader's head
-      at *prepare*, and in a swap knows the cuts that were read of before: the old one may be the
-      last to
+      at *prepare*, and knows all cuts that were made before *prepare* was written: the old one may
+      be the last to
   G3  the new ensemble is written only when the leader has applied it
   G4  while it waits, missing followers are attached: it may be them that the leader waits for
   G5  a contraction is committed only while the leader and its attached followers are a majority of
       the rest: else nobody could be elected among them
-  G6  the leader is asked to undo it only when nobody can write *commit* any more; it is over when
+  G6  a contraction is committed only when the leader knows those cuts: what is known of the others
+      may be from before their disks were damaged
+  G7  the leader is asked to undo it only when nobody can write *commit* any more; it is over when
       the leader has answered
 """
 
@@ -54,7 +56,7 @@ from tidelog.core.replica.messages import (
     StatusResponse,
     ToOperator,
 )
-from tidelog.types import NO_NODE, NO_VERSION, NodeId, StreamId, Term, Version
+from tidelog.types import NO_NODE, NO_VERSION, NodeId, Revision, StreamId, Term, Version
 
 
 class Stage(Enum):
@@ -75,8 +77,10 @@ class Reconfiguration(Procedure):
     """See the module's text; ``begin`` and ``resume`` make one."""
 
     __slots__ = (
+        "_must_know",
         "_present",
         "_reign",
+        "_since",
         "_suspects",
         "_wanted",
         "abort_request",
@@ -108,6 +112,10 @@ class Reconfiguration(Procedure):
         """The leader, and the followers that it counts on, by its last answer."""
         self._wanted = NO_ENTRY
         """The leader's head at *prepare*: the new node must have all up to it."""
+        self._since = Revision(row.revision + 1)
+        """From this revision on *prepare* is written: the old node makes no cut known any more."""
+        self._must_know: Version | None = None
+        """The last cut of the stream, by the first row that was read since then."""
 
     def begin(self) -> None:
         """Write the plan of a new change (G1)."""
@@ -116,6 +124,7 @@ class Reconfiguration(Procedure):
     def resume(self) -> None:
         """Go on with the change that the row has; every request may be repeated."""
         self._has_written = True
+        self._since = self.row.revision
         match self.change.phase:
             case Phase.PREPARE:
                 self._enter(Stage.PREPARE)
@@ -125,7 +134,7 @@ class Reconfiguration(Procedure):
                 self._enter(Stage.ABORT)
 
     def abort(self, request: int | None = None) -> bool:
-        """Begin to undo the change; False if it is too late, or not the time (G6)."""
+        """Begin to undo the change; False if it is too late, or not the time (G7)."""
         if self.is_writing or self.abort_request is not None:
             return False
         if self.stage in (Stage.PREPARE, Stage.SNAPSHOT):
@@ -135,6 +144,11 @@ class Reconfiguration(Procedure):
             return False
         self.abort_request = request
         return True
+
+    def note_cut(self, revision: Revision, version: Version) -> None:
+        """The row was read, with the last cut of the stream (G2)."""
+        if self._must_know is None and revision >= self._since:
+            self._must_know = version
 
     @property
     def leaving(self) -> tuple[NodeId, ...]:
@@ -257,9 +271,13 @@ class Reconfiguration(Procedure):
 
     @property
     def _may_commit(self) -> bool:
-        """Whether the leader may be asked to commit (G5)."""
-        is_contraction = self.change.kind is ChangeKind.CONTRACT
-        return not is_contraction or is_safe_to_contract(self.row.lasting, self._present)
+        """Whether the leader may be asked to commit (G5, G6)."""
+        if self.change.kind is not ChangeKind.CONTRACT:
+            return True
+        known = self._versions.get(self.row.leader, NO_VERSION)
+        return is_safe_to_contract(self.row.lasting, self._present) and knows(
+            known, self._must_know
+        )
 
     def _on_prepared(self, answer: PrepareResponse) -> None:
         self._reign, self._wanted = answer.reign, answer.head
@@ -269,7 +287,7 @@ class Reconfiguration(Procedure):
             self._enter(Stage.SNAPSHOT)
 
     def _on_snapshot(self, answer: SnapshotResponse) -> Ignored | None:
-        if not reaches(answer.head, self._wanted) or not knows(answer.version, self.change.version):
+        if not reaches(answer.head, self._wanted) or not knows(answer.version, self._must_know):
             return Ignored.SHORT
         self._record(answer.head, answer.version)
         return None
@@ -305,6 +323,7 @@ class Reconfiguration(Procedure):
             reign=self._reign,
             leader=self.row.leader,
             head=self._wanted,
+            version=self._must_know or NO_VERSION,
         )
 
     def _commit_request(self) -> CommitRequest:
@@ -331,6 +350,6 @@ def reaches(head: EntryId, wanted: EntryId) -> bool:
     return head >= wanted
 
 
-def knows(version: Version, wanted: Version) -> bool:
-    """Whether a new node has heard of the cuts that it must know (G2)."""
-    return version >= wanted
+def knows(version: Version, wanted: Version | None) -> bool:
+    """Whether a node has heard of the cuts that it must know, if it was read which these are."""
+    return wanted is not None and version >= wanted

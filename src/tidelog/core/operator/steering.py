@@ -13,8 +13,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from msgspec.structs import replace
-
 from tidelog.core.operator.agenda import Agenda
 from tidelog.core.operator.balance import Burden, node_to_replace, spare_node, stream_to_move
 from tidelog.core.operator.detection import Detection
@@ -31,7 +29,7 @@ from tidelog.core.operator.watching import Next, Watch, decide, may_elect
 from tidelog.core.replica.messages import ChangeKind
 from tidelog.errors import LogError
 from tidelog.invariants import check
-from tidelog.types import NO_NODE, NodeId, StreamId, Version
+from tidelog.types import NO_NODE, NodeId, Revision, StreamId, Version
 
 Draw: TypeAlias = Callable[[int], int]
 """``draw(n)`` is a number from 0 to n - 1: all the chance that an operator knows."""
@@ -166,11 +164,13 @@ class Steering:
             procedure.overtake()
             self.settle(watch, procedure)
 
-    def note_cut(self, stream: StreamId, version: Version) -> None:
-        """Know that a stream was ordered up to this cut."""
-        watch = self.watches.get(stream)
+    def note_cut(self, stream: StreamId, revision: Revision, version: Version) -> None:
+        """Know that a stream was ordered up to this cut as of this revision of its row."""
+        watch, procedure = self.watches.get(stream), self.procedures.get(stream)
         if watch is not None:
             watch.version = max(watch.version, version)
+        if isinstance(procedure, Reconfiguration):
+            procedure.note_cut(revision, version)
 
     def forget(self, stream: StreamId) -> None:
         """Know nothing of a stream any more (S2)."""
@@ -226,8 +226,6 @@ class Steering:
 
     def reconfigure(self, watch: Watch, change: Change, request: int | None = None) -> None:
         """Begin a change of the ensemble."""
-        if change.kind is ChangeKind.SWAP:
-            change = replace(change, version=watch.version)
         procedure = self._reconfiguration(watch, change, request)
         procedure.begin()
         self._begin(procedure)
@@ -239,6 +237,7 @@ class Steering:
             return None
         procedure = self._reconfiguration(watch, change, None)
         procedure.resume()
+        procedure.note_cut(watch.row.revision, watch.version)
         self._begin(procedure)
         return procedure
 

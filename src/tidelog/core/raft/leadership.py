@@ -6,12 +6,14 @@ Invariants:
   C2  the leader counts its own copy of an entry only once that is durable
   C3  a membership changes only if the one before is committed, and an entry of this term too
   C4  proposals that are not committed are bounded in bytes
+  C5  a change of the voters begins only if a majority of those after it was heard of lately: else
+      nobody could commit it, nor be elected any more
 """
 
 from __future__ import annotations
 
 from tidelog import limits
-from tidelog.core.raft.entries import Entry, EntryKind, Index
+from tidelog.core.raft.entries import Entry, EntryKind, Index, Membership
 from tidelog.core.raft.log import weight
 from tidelog.core.raft.membership import (
     Change,
@@ -90,6 +92,8 @@ class Leadership:
             return membership
         if isinstance(change, Promote) and not self._has_caught_up(change.node):
             return Refused.NOT_CAUGHT_UP
+        if not self._could_commit(membership):
+            return Refused.TOO_FEW_ALIVE
         index = self._append(EntryKind.MEMBERSHIP, encode_membership(membership))
         self.replication.include(membership)
         self.advance_commit()  # With a voter less, a majority may be there already.
@@ -105,6 +109,14 @@ class Leadership:
         if not state.committed_in_term:
             return Refused.NO_COMMIT_IN_THIS_TERM
         return None
+
+    def _could_commit(self, membership: Membership) -> bool:
+        """Whether the voters of a membership could decide anything (C5)."""
+        if membership.voters == self._state.membership.voters:
+            return True
+        followers = self.replication.followers.items()
+        heard = [node for node, one in followers if one.active or one.was_active]
+        return has_quorum(membership.voters, [*heard, self._state.node])
 
     def _has_caught_up(self, learner: NodeId) -> bool:
         state, progress = self._state, self.replication.followers[learner]
@@ -185,7 +197,7 @@ class Leadership:
         for node, progress in self.replication.followers.items():
             if progress.active:
                 active.add(node)
-            progress.active = False
+            progress.was_active, progress.active = progress.active, False
         return has_quorum(self._state.membership.voters, active)
 
     def _send_heartbeats(self) -> None:

@@ -32,6 +32,7 @@ class Refused(Enum):
     NOT_CAUGHT_UP = "the learner lacks too much of the log"
     NO_CHANGE = "it is so already, or cannot be"
     LAST_VOTER = "a group needs a voter"
+    TOO_FEW_ALIVE = "of the voters that it leaves, no majority was heard of lately"
     TOO_MANY_MEMBERS = "a group has only so many members"
     NOT_A_VOTER = "only a voter can lead"
 

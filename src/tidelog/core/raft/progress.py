@@ -46,6 +46,7 @@ class Progress:
         "read_round",
         "snapshot",
         "waited_ticks",
+        "was_active",
     )
 
     def __init__(self, next_index: Index) -> None:
@@ -54,6 +55,8 @@ class Progress:
         self.pace = Pace.PROBE
         self.active = False
         """Heard of since the quorum was last checked."""
+        self.was_active = False
+        """Heard of between the last two checks."""
         self.awaiting = False
         """A probe or a part of a snapshot is on its way; the next one waits for its answer."""
         self.commit_told = Index(0)

@@ -225,7 +225,10 @@ class Dispatch:
         if leading is not None and self._tells_later_term(refusal):
             self._roles.step_down()
         elif leading is not None and leading.is_of_reign(refusal.term):
-            leading.lost(refusal)
+            if refusal.reason is Reason.COMPACTED:
+                self._roles.make_way()
+            else:
+                leading.lost(refusal)
         else:
             self._state.ignore(Ignored.LATE)
 
@@ -237,5 +240,9 @@ class Dispatch:
         leading = self._roles.leading
         if not self._state.is_complete:
             self._state.ignore(Ignored.LATE)
-        elif not self._roles.ordering.answer(request) and leading is not None:
+        elif self._roles.ordering.answer(request):
+            pass
+        elif leading is not None:
             leading.serve_anew(request.source)
+        else:
+            self._state.refuse(request, Reason.COMPACTED)

@@ -49,6 +49,7 @@ class Reason(Enum):
     COMMITTED = "the reconfiguration is committed"
     NOT_PREPARED = "no such reconfiguration was prepared"
     ORDERED = "ordered entries would be cut"
+    COMPACTED = "it has forgotten the GLSNs of what is dead"
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):
@@ -170,11 +171,12 @@ class PrepareResponse(_Message, frozen=True, tag=140):
 
 
 class SnapshotRequest(_Message, frozen=True, tag=141):
-    """Synchronise from ``leader`` at least up to ``head``."""
+    """Synchronise from ``leader`` at least up to ``head``, and until you know cut ``version``."""
 
     reign: Term
     leader: NodeId
     head: EntryId
+    version: Version = NO_VERSION
 
 
 class SnapshotResponse(_Message, frozen=True, tag=142):

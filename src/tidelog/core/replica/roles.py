@@ -176,6 +176,20 @@ class Roles:
         self.leading = self.changing = self.following = self.target = None
         self._electable = NO_TERM
 
+    def make_way(self) -> None:
+        """Nobody can tell this leader the cuts that it misses: let a leader fill it up (T11)."""
+        leading = self.leading
+        if leading is not None and self.ordering.is_behind and self._is_dispensable(leading):
+            self.step_down()
+            self._state.go_to(self._state.term, is_complete=False)
+        else:
+            self._state.ignore(Ignored.LATE)
+
+    def _is_dispensable(self, leading: Leading) -> bool:
+        """Whether the others have all of our log, and go on having it if any minority is lost."""
+        others = tuple([node for node in leading.ensemble if node != self._state.node])
+        return bool(others) and leading.quorum_place(others) >= self._state.log.end - 1
+
     def _role_or_none(self) -> Reason:
         return Reason.ROLE if self._state.is_member else Reason.NOT_MEMBER
 
@@ -264,17 +278,25 @@ class Roles:
         if state.is_complete:
             self._answer_snapshot(request)
         elif self.target is None:
-            self.target = SyncTarget(state, request.leader, request.head, request.source)
-            self.target.ask()
+            self._ask_to_be_filled(request)
         else:
             self.target.asker = request.source
 
+    def _ask_to_be_filled(self, request: SnapshotRequest) -> None:
+        if self.target is None:
+            self.target = SyncTarget(self._state, request.leader, request.head, request.source)
+        self.target.asker = request.source
+        self.target.ask()
+
     def _answer_snapshot(self, request: SnapshotRequest) -> None:
         """The replica is complete: say so again, if it has what the snapshot must have."""
-        if self._state.log.contains(request.head):
-            SyncTarget(self._state, request.leader).answer(request.source)
-        else:
+        if not self._state.log.contains(request.head):
             self._state.refuse(request, Reason.ROLE)
+        elif self._state.settled_context.version >= request.version:
+            SyncTarget(self._state, request.leader).answer(request.source)
+        elif not self._state.is_filling:
+            # Its leader, who was behind then, may have heard of these cuts by now.
+            self._ask_to_be_filled(request)
 
     def begin_filling(self, request: SyncInitRequest, following: Following) -> None:
         """The leader begins to fill the replica up."""

@@ -64,7 +64,8 @@ def is_sound_message(message: ToReplica) -> bool:
         case PrepareRequest() | CommitRequest():
             return is_number(message.old) and is_number(message.new)
         case SnapshotRequest():
-            return is_reign(message.reign, message.term) and is_id(message.head, message.term)
+            is_sound = is_reign(message.reign, message.term) and is_id(message.head, message.term)
+            return is_sound and is_number(message.version)
         case SyncInitRequest() | SyncInitResponse() | SyncEntriesRequest() | SyncEntriesResponse():
             return is_sound_part(message)
         case CutsRequest():

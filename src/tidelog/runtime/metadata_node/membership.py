@@ -28,6 +28,7 @@ _PASSING: Final = frozenset(
         Refused.ANOTHER_CHANGE_PENDING,
         Refused.NO_COMMIT_IN_THIS_TERM,
         Refused.NOT_CAUGHT_UP,
+        Refused.TOO_FEW_ALIVE,
     }
 )
 """What is over after a while."""
@@ -47,15 +48,19 @@ class MemberChanges:
         self._post = post
         self._ask = ask
         self._wake = wake
+        self._refused: Refused | None = None
+        """Why the last change that was asked for has to wait."""
 
     async def within(self, seconds: float, change: Awaitable[None]) -> None:
         """Await a change; what was not reached when the time is over can be asked for again."""
+        self._refused = None
         try:
             async with asyncio.timeout(seconds):
                 await change
         except TimeoutError:
+            why = "" if self._refused is None else f" ({self._refused.value})"
             raise DeadlineExceeded(
-                f"the members did not change within {seconds} s: ask again to go on"
+                f"the members did not change within {seconds} s{why}: ask again to go on"
             ) from None
 
     async def add(self, node: NodeId, address: str) -> None:
@@ -112,9 +117,11 @@ class MemberChanges:
             index = raft.change_membership(change)
             self._wake()
             if not isinstance(index, Refused):
+                self._refused = None
                 break
             if index not in _PASSING:
                 raise BadOption(f"node {change.node}: {index.value}")
+            self._refused = index
             await asyncio.sleep(_LOOK_SECONDS)
         term = raft.term
         while raft.commit < index:

@@ -4,6 +4,8 @@ Invariants:
   N1  outputs are carried out as ``core.metadata.repository`` says, all that came in during one turn
       of the loop together
   N2  a node whose disk failed says nothing any more
+  N3  a node whose disk is full does not go on leading: all that the others commit would wait here
+      to be written, while a follower is sent no more than a window of it
 """
 
 from __future__ import annotations
@@ -221,12 +223,28 @@ class MetadataNode:
         self._ticks += 1
         if self._ticks % _NAME_TICKS == 0:
             self._name_itself()
+        if self._disk.is_full:
+            self._hand_over()
         self._wake()
 
     def _plan_tick(self) -> None:
         """From now on if this one is late: who was held up has no ticks to make up."""
         self._due = next_tick(max(self._due, self._loop.time()), self._timing.tick, self._node)
         self._timer = self._loop.call_at(self._due, self._tick)
+
+    def _hand_over(self) -> None:
+        """Let another node lead while the disk is full (N3)."""
+        raft = self.repository.raft
+        status = raft.status()
+        if status.role is Role.LEADER and status.transfer_target == NO_NODE:
+            voters = status.membership.voters
+            ahead = [
+                (one.match, one.node)
+                for one in status.followers
+                if one.node in voters and one.match > status.durable
+            ]
+            if ahead:
+                raft.transfer_leadership(max(ahead)[1])
 
     def _written(self, sequence: int) -> None:
         if self._is_running:

@@ -9,11 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import pytest
+
 from tests.core.replica.protocol.harness import of
-from tests.core.replica.protocol.operated import OperatedGroup
+from tests.core.replica.protocol.operated import OPERATORS_FROM, OperatedGroup
 from tidelog.core.operator.output import Result
-from tidelog.core.replica.messages import ChangeKind, CutsResponse, Message, SnapshotRequest
-from tidelog.types import NO_VERSION
+from tidelog.core.operator.plan import Phase
+from tidelog.core.replica.entries import GlsnRun
+from tidelog.core.replica.messages import (
+    ChangeKind,
+    CutsResponse,
+    Message,
+    SnapshotRequest,
+    SyncInitRequest,
+)
+from tidelog.types import NO_VERSION, Llsn
 
 DATA = (b"a", b"b", b"c", b"d")
 
@@ -93,9 +103,105 @@ def test_a_leader_asks_who_is_about_to_leave_before_it_fills_up_who_comes_instea
     request = group.change(ChangeKind.SWAP, old=2, new=4)
     run(
         group,
-        until=lambda: any(isinstance(each, SnapshotRequest) for each in group.sent),
+        until=lambda: sum(isinstance(each, SnapshotRequest) for each in group.sent) > 2,
         but=of(CutsResponse),
     )
+    assert not any(isinstance(each, SyncInitRequest) for each in group.sent)
     run(group, 2, 3, until=lambda: is_over(group, request))
     assert group.is_done(request)
     group.check_that_it_works(*DATA)
+
+
+def two_followers_that_alone_know_cuts(*, is_blind: bool) -> OperatedGroup:
+    """Node 1 leads and hears of no cut; a blind operator has read of none, either."""
+    group = OperatedGroup(1, 2, 3, spares=[4])
+    run(group, 2, 3, until=lambda: group.is_steady)
+    assert group.row.leader == 1
+    if is_blind:
+        group.blind.add(OPERATORS_FROM)
+    for data in DATA:
+        end = group.append(1, data) + 1
+        run(group, 2, 3, until=partial(know_order_up_to, group, end))
+    group.report(2, 3)
+    assert group.order.commits_after(group.row.stream, NO_VERSION) is None, "they are forgotten"
+    assert group[1].context.version == NO_VERSION
+    return group
+
+
+def know_order_up_to(group: OperatedGroup, end: int) -> bool:
+    return all(group.image(number).context.llsn_end >= end for number in (2, 3))
+
+
+def is_in(group: OperatedGroup, phase: Phase) -> bool:
+    change = group.plan.change
+    return change is not None and change.phase is phase
+
+
+def test_a_swap_waits_for_cuts_that_were_made_since_its_operator_last_read_the_row() -> None:
+    """Node 3 leaves, and node 2 loses its disk: the new node may not lack what node 3 knows."""
+    group = two_followers_that_alone_know_cuts(is_blind=True)
+    request = group.change(ChangeKind.SWAP, old=3, new=4)
+    run(group, until=lambda: is_in(group, Phase.PREPARE))
+    group.blind.clear()
+    run(group, until=lambda: group[4].is_complete)
+    group.lose_disk(2, 9)
+    assert is_in(group, Phase.PREPARE)
+    # The leader hears at last that it lacks cuts, and fills the new node up once more.
+    run(group, 1, 3, 4, until=lambda: is_over(group, request))
+    assert group.is_done(request)
+    group.check_that_it_works(*DATA)
+
+
+def test_a_contraction_waits_for_a_leader_that_lacks_cuts() -> None:
+    """Node 2 was damaged and filled up by that leader: only node 3, which leaves, knows them."""
+    group = two_followers_that_alone_know_cuts(is_blind=False)
+    group.lose_log(2)
+    run(group, until=lambda: group[2].is_complete)
+    request = group.change(ChangeKind.CONTRACT, old=3)
+    run(group, until=lambda: is_over(group, request))
+    assert not group.is_done(request)
+    group.check_that_it_works(*DATA)
+    again = group.change(ChangeKind.CONTRACT, old=3)
+    group.run(30)
+    assert group.is_done(again)
+    group.check_that_it_works(*DATA, b"in the end")
+
+
+def forget_glsn(group: OperatedGroup, number: int, llsn: int, patch: pytest.MonkeyPatch) -> None:
+    """A node compacts: its store deletes a segment in which all is dead, with the GLSNs."""
+    group.compact(number, llsn, llsn)
+    disk = group.members[number].disk
+    known = disk.runs
+
+    def runs(begin: Llsn, end: Llsn) -> tuple[GlsnRun, ...] | None:
+        before, after = known(begin, min(end, Llsn(llsn))), known(max(begin, Llsn(llsn + 1)), end)
+        return None if before is None or after is None else before + after
+
+    patch.setattr(disk, "runs", runs)
+
+
+def test_a_leader_whom_nobody_can_tell_the_cuts_that_it_misses_is_filled_up_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = two_followers_that_alone_know_cuts(is_blind=False)
+    for number in (2, 3):
+        forget_glsn(group, number, 2, monkeypatch)
+    group.check_that_it_works(DATA[0], *DATA[2:])
+    assert group.row.leader != 1
+    assert group[1].context == group[group.row.leader].context
+
+
+def test_a_leader_does_not_make_way_while_a_loss_could_leave_nobody_with_its_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = two_followers_that_alone_know_cuts(is_blind=False)
+    for number in (2, 3):
+        forget_glsn(group, number, 2, monkeypatch)
+    group.crash(3)
+    group.append(1, b"e")
+    group.run(50)
+    assert group[1].is_complete
+    assert group.row.leader == 1
+    group.restart(3)
+    group.check_that_it_works(DATA[0], *DATA[2:], b"e")
+    assert group.row.leader != 1

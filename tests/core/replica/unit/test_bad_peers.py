@@ -167,7 +167,7 @@ messages: st.SearchStrategy[ToReplica] = st.one_of(
     of(AddEntriesResponse, llsns),
     of(AddEntriesRefusal, ids, ids, st.booleans()),
     of(PrepareRequest, kinds, nodes, nodes),
-    of(SnapshotRequest, terms, others, ids),
+    of(SnapshotRequest, terms, others, ids, st.integers(-1, 3).map(Version)),
     of(CommitRequest, kinds, nodes, nodes, ids),
     of(AbortRequest),
     of(DropRequest),
