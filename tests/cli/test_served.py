@@ -14,6 +14,7 @@ import pytest
 
 import tidelog
 from tests.cli.running import PROCESS_SECONDS, ended, run, run_json, spawned
+from tidelog.server.node import NodeOptions
 
 
 @contextmanager
@@ -31,6 +32,15 @@ def node(data: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[byte
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with node(tmp_path_factory.mktemp("node") / "log", "--streams", "2") as (found, _):
         yield found
+
+
+def test_a_directory_below_a_file_is_not_there(tmp_path: Path) -> None:
+    """Nothing is damaged then."""
+    (tmp_path / "file").touch()
+    for name in ("log", "deep/log"):
+        data = tmp_path / "file" / name
+        for command in (("append",), ("stats",), ("serve", "--http", "none")):
+            assert "damaged" not in run(*command, "-d", data, code=4).stderr
 
 
 def test_what_is_appended_to_a_node_can_be_read_and_found(url: str) -> None:
@@ -160,3 +170,17 @@ def test_a_node_reads_page_after_page_with_the_memory_that_it_has(tmp_path: Path
 
         read()
         assert min(read() for _ in range(3)) < 3_000  # The pages have 13,000 of the system's.
+
+
+def test_how_long_stages_are_kept_can_be_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+
+    async def note(*_: object, node_options: NodeOptions, **__: object) -> None:
+        told.append(node_options.stage_seconds)
+
+    monkeypatch.setattr("tidelog.server.serve.serve", note)
+    for options in ([], ["--stage-seconds", "86400"]):
+        run("serve", "--data", str(tmp_path), *options)
+    assert told == [3600.0, 86400.0]

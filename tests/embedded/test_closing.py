@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,6 +16,7 @@ import pytest
 import tidelog
 from tests.embedded.logs import (
     BACKGROUND,
+    INLINE,
     WAIT_SECONDS,
     flush,
     gated,
@@ -26,8 +30,12 @@ from tests.embedded.logs import (
 )
 from tidelog import Log, Options
 from tidelog.errors import BadOption, LogClosed, LogError
+from tidelog.formats.manifest import decode_manifest
 from tidelog.interface.handles import AppenderHandle
 from tidelog.interface.records import Receipt
+from tidelog.limits import MANIFEST_BYTES_MAX
+from tidelog.storage.atomic_file import read_file
+from tidelog.storage.os_vfs import OsVfs
 from tidelog.testing.disk import SimDisk
 
 CALLS: dict[str, Callable[[Log], Any]] = {
@@ -257,3 +265,62 @@ def test_a_callback_of_an_append_may_not_wait_for_another_one(
             future.add_done_callback(in_callback)
         assert log.append(b"2", timeout=WAIT_SECONDS).glsn == 2
     assert len(outcomes) == 1
+
+
+def fork(work: Callable[[], None]) -> int:
+    """A child that has all that this process has, but for its threads; it does ``work``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 1
+        signal.alarm(10)  # Ends a child that waits for ever.
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+def wait_for(child: int) -> None:
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_forked_process_is_refused_and_leaves_the_log_alone(tmp_path: Path) -> None:
+    with tidelog.open(tmp_path / "log", options=BACKGROUND) as log:
+        log.put(b"k", b"v")
+        reader = log.subscribe(2)
+
+        def work() -> None:
+            for call in CALLS.values():
+                with pytest.raises(LogClosed, match="forked"):
+                    call(log)
+            assert list(reader) == []
+            log.close()
+
+        wait_for(fork(work))
+        log.append(b"after")
+        assert values(log) == [b"v", b"after"]
+
+
+def test_a_forked_process_that_closes_the_log_late_writes_no_old_manifest(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    go, told = os.pipe()
+    with tidelog.open(path, options=INLINE) as log:
+        log.append(b"before")
+
+        def work() -> None:
+            os.read(go, 1)
+            log.close()
+
+        child = fork(work)
+        flush(log)
+        os.write(told, b"x")
+        wait_for(child)
+        found = read_file(OsVfs(), str(path / "manifest"), MANIFEST_BYTES_MAX)
+        assert found is not None
+        assert decode_manifest(found).wal_file == log.engine.node.wal.number
+    os.close(go)
+    os.close(told)

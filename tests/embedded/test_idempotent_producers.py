@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from tests.embedded.logs import (
     INLINE,
+    WAIT_SECONDS,
     flush,
     gated,
     in_thread,
@@ -17,9 +22,14 @@ from tests.embedded.logs import (
     wait_for_queued,
 )
 from tidelog import Receipt
-from tidelog.errors import BadOption, ProducerConflict, StorageFailed
-from tidelog.limits import PRODUCER_WINDOW
+from tidelog.core.replica import producers
+from tidelog.core.replica.producers import ProducerState
+from tidelog.errors import BadOption, CorruptData, ProducerConflict, StorageFailed
+from tidelog.limits import PRODUCER_WINDOW, PRODUCERS_PER_STREAM_MAX
 from tidelog.testing.disk import Op, SimDisk
+
+PATIENCE_SECONDS = 0.2
+"""How long to wait for what must not happen."""
 
 
 def same_place(again: Receipt, first: Receipt) -> bool:
@@ -69,6 +79,45 @@ def test_a_duplicate_whose_entries_are_gone_has_no_glsn_any_more() -> None:
         assert values(log) == [b"b"]
 
 
+def test_a_start_brings_no_producer_back_that_made_room_for_others() -> None:
+    """It is in the WAL, but those that came after it pushed it out: it must not push out them."""
+    disk = SimDisk()
+    log = open_sim(disk, options=replace(INLINE, wal_file_bytes=16 << 20))
+    first = log.append(b"first", producer="p", sequence=1)
+    flush(log)
+    log.append(b"", producer="gone", sequence=1)
+    log.append(b"", producer="p", sequence=2)
+    for number in range(PRODUCERS_PER_STREAM_MAX - 1):
+        log.append(b"", producer=f"{number}", sequence=1)
+    assert same_place(log.append(b"first", producer="p", sequence=1), first)
+    log.close()
+    with open_sim(disk) as log:
+        assert same_place(log.append(b"first", producer="p", sequence=1), first)
+
+
+def test_a_manifest_that_is_written_during_an_append_knows_its_producer() -> None:
+    disk = SimDisk()
+    log = open_sim(disk)
+    log.append(b"first", producer="p", sequence=1)
+    second = log.append(b"second", producer="p", sequence=2)
+    flush(log)
+    with ThreadPoolExecutor(1) as pool:
+        saves: list[Future[None]] = []
+
+        def save_then_state(*fields: Any) -> ProducerState:
+            if not saves:
+                saves.append(pool.submit(log.engine.node.save_manifest))
+                wait(saves, PATIENCE_SECONDS)
+            return ProducerState(*fields)
+
+        with patch.object(producers, "ProducerState", save_then_state):
+            log.append(b"third", producer="p", sequence=3)
+        saves[0].result(WAIT_SECONDS)
+    with open_sim(disk.copy()) as again:
+        assert same_place(again.append(b"second", producer="p", sequence=2), second)
+    log.close()
+
+
 def test_an_append_older_than_the_window_is_refused() -> None:
     with open_sim(SimDisk()) as log:
         for sequence in range(1, PRODUCER_WINDOW + 2):
@@ -111,6 +160,31 @@ def test_retries_of_one_append_in_one_group_happen_once() -> None:
         assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 5
         assert len({(receipt.glsn, receipt.llsn) for receipt in receipts}) == 1
         assert values(log) == [b"first", b"x"]
+
+
+def test_a_retry_of_what_cannot_be_read_any_more_harms_nobody_in_its_group() -> None:
+    disk = SimDisk()
+    vfs, gate = gated(disk)
+    with open_sim(disk, vfs=vfs) as log:
+        log.append(b"a", producer="p", sequence=1)
+        flush(log)
+        (segment,) = log.engine.node.streams[1].view.segments
+        log.engine.node.opened.forget(segment.path)
+        disk.fail(Op.OPEN, segment.path, errno.EIO)
+        with ThreadPoolExecutor(3) as pool:
+            with gate.shut():
+                first = pool.submit(log.append, b"first")
+                gate.wait_until_held()
+                retry = pool.submit(log.append, b"a", producer="p", sequence=1)
+                wait_for_queued(log, 1)
+                other = pool.submit(log.append, b"other")
+                wait_for_queued(log, 2)
+            assert first.result(WAIT_SECONDS).glsn == 2
+            assert other.result(WAIT_SECONDS).glsn == 3
+            with pytest.raises(CorruptData):
+                retry.result(WAIT_SECONDS)
+        assert log.append(b"a", producer="p", sequence=1).glsn == 1
+        assert values(log) == [b"a", b"first", b"other"]
 
 
 def test_a_retry_finds_its_stream_after_streams_were_added() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 import tidelog
 from tests.embedded.logs import INLINE, flush, open_sim, values
-from tidelog import Entry, Kind, Log, Topic
+from tidelog import Entry, Kind, Log, Receipt, Record, Topic
+from tidelog.embedded import rewrite
+from tidelog.embedded.rewrite import encode_copies
+from tidelog.errors import Busy
+from tidelog.formats.batch import BatchBody
 from tidelog.limits import VALUE_BYTES_MAX
 from tidelog.testing.disk import SimDisk
 
@@ -218,6 +224,72 @@ def test_a_rewrite_does_not_bring_back_what_was_deleted_and_trimmed() -> None:
             flush(log)
             log.compact(full=True)
         assert log.get(b"k") is None
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_rewrite_does_not_bring_back_an_explicit_version_that_was_replaced(
+    is_deleted: bool,
+) -> None:
+    """The boundary moved after the snapshot, or has yet to: both times a newer write is there."""
+    with open_sim(SimDisk(), versions="explicit") as log:
+        log.put(b"k", b"old", write_version=2)
+        flush(log)
+        log.set_gc_boundary(3)
+        log.snapshot()
+        if is_deleted:
+            newer = log.delete(b"k", write_version=4)
+            log.set_gc_boundary(4)
+        else:
+            newer = log.put(b"k", b"new", write_version=4)
+        flush(log)
+        assert log.rewrite() == 0
+        log.append(b"more")
+        flush(log)
+        log.trim(newer.glsn + 1)
+        assert log.get(b"k") is None
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_no_copy_gets_behind_a_write_that_came_while_it_was_made(is_deleted: bool) -> None:
+    with open_sim(SimDisk()) as log:
+        log.put(b"k", b"old")
+        flush(log)
+        log.snapshot()
+        newer: list[Receipt] = []
+
+        def encode(records: Sequence[Record]) -> BatchBody:
+            if not newer:
+                newer.append(log.delete(b"k") if is_deleted else log.put(b"k", b"new"))
+            return encode_copies(records)
+
+        with patch.object(rewrite, "encode_copies", encode):
+            assert log.rewrite() == 0
+        flush(log)
+        log.append(b"more")
+        flush(log)
+        log.trim(newer[0].glsn + 1)
+        log.compact(full=True)
+        assert log.get(b"k") is None
+
+
+def test_a_log_that_does_not_come_to_rest_is_not_rewritten() -> None:
+    with open_sim(SimDisk()) as log:
+        log.put(b"k", b"old")
+        flush(log)
+        log.snapshot()
+
+        def encode(records: Sequence[Record]) -> BatchBody:
+            log.append(b"more")
+            return encode_copies(records)
+
+        with (
+            patch.object(rewrite, "encode_copies", encode),
+            patch.object(rewrite, "_REST_SECONDS", 0.0),
+            pytest.raises(Busy, match="while others were being copied") as caught,
+        ):
+            log.rewrite()
+        assert caught.value.definite
+        assert log.rewrite() == 1
 
 
 def test_a_rewrite_is_bounded_by_entries() -> None:

@@ -21,6 +21,7 @@ from tests.embedded.logs import (
 )
 from tidelog import Log, Options, Record
 from tidelog.core.compaction.plan import Strategy
+from tidelog.errors import Trimmed
 from tidelog.testing.disk import SimDisk
 
 
@@ -39,6 +40,23 @@ def write_segments(log: Log, count: int, *, keys: int = 10) -> None:
         items += [(b"own %d %d" % (log.high_watermark, n), b"kept") for n in range(keys)]
         log.put_batch(items)
         flush(log)
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_reader_that_begins_after_a_trim_is_told(streams: int) -> None:
+    """Files are held from the first record on: what went before that must not be passed over."""
+    with open_sim(SimDisk(), streams=streams) as log:
+        for number in range(30):
+            log.append(b"%d" % number + bytes(9000))
+        readers = [log.read(1), log.subscribe(1, timeout=0), log.subscribe_to(1, 1, timeout=0)]
+        begun = log.read(1)
+        read = [next(begun)]
+        log.trim(25)
+        for reader in readers:
+            with pytest.raises(Trimmed) as caught:
+                next(reader)
+            assert caught.value.first_available == 25
+        assert [record.glsn for record in (*read, *begun)] == list(range(1, 31))
 
 
 def live(records: list[Record], log: Log) -> list[Record]:

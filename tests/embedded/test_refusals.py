@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import tidelog
 from tests.embedded.logs import (
     INLINE,
     PATH,
+    flush,
     gated,
     in_thread,
     open_sim,
@@ -26,6 +28,7 @@ from tidelog.errors import (
     BadEntry,
     BadOption,
     BatchTooLarge,
+    CorruptData,
     KeyTooLarge,
     LogError,
     OutOfRange,
@@ -38,7 +41,7 @@ from tidelog.errors import (
     ValueTooLarge,
 )
 from tidelog.limits import BATCH_ENTRIES_MAX, KEY_BYTES_MAX, STREAMS_PER_TOPIC_MAX, VALUE_BYTES_MAX
-from tidelog.testing.disk import SimDisk
+from tidelog.testing.disk import Op, SimDisk
 
 Call = Callable[[Log], Any]
 
@@ -218,6 +221,33 @@ def test_a_topic_with_explicit_versions_refuses(what: str) -> None:
         assert log.put(b"k", b"v", write_version=11).glsn == 1
 
 
+NO_NUMBERS: dict[str, Call] = {
+    "a trim": lambda log: log.trim(1.5),  # type: ignore[arg-type]
+    "a GC boundary": lambda log: log.set_gc_boundary(1.5),  # type: ignore[arg-type]
+    "a log stream": lambda log: log.append(b"", stream=1.0),  # type: ignore[arg-type]
+    "a sequence": lambda log: log.append(b"", producer="p", sequence=1.5),  # type: ignore[arg-type]
+    "a position": lambda log: log.store_position("p", 1.5, expected=0),  # type: ignore[arg-type]
+    "a revision": lambda log: log.store_position("p", 1, expected=0.0),  # type: ignore[arg-type]
+    "a batch": lambda log: log.publish("writer", 1.5, []),  # type: ignore[arg-type]
+    "a stage": lambda log: log.publish("writer", 1, [1.5]),  # type: ignore[list-item]
+    "a stage to forget": lambda log: log.discard([1.5]),  # type: ignore[list-item]
+}
+
+
+@pytest.mark.parametrize("what", NO_NUMBERS)
+def test_what_is_no_whole_number_harms_nobody_else(what: str) -> None:
+    disk = SimDisk()
+    with open_sim(disk, versions="explicit") as log:
+        log.append(b"before")
+        with pytest.raises(TypeError, match="integer"):
+            NO_NUMBERS[what](log)
+        log.append(b"after")
+        assert log.publish("writer", 2, []).duplicate is False
+        assert log.store_position("p", 1, expected=0).revision == 1
+    with open_sim(disk) as log:
+        assert values(log) == [b"before", b"after"]
+
+
 def test_a_refused_append_does_not_hurt_its_group() -> None:
     """One of many that are committed together has a stale version; the others go through."""
     disk = SimDisk()
@@ -240,6 +270,24 @@ def test_a_refused_append_does_not_hurt_its_group() -> None:
                 assert puts.result(20) == ["stale", "written", "written", "written"]
             held.result(20)
         assert [record.glsn for record in log.read()] == [1, 2, 3, 4]
+
+
+def test_a_trim_that_cannot_look_at_one_log_stream_trims_none() -> None:
+    disk = SimDisk()
+    with open_sim(disk, streams=2) as log:
+        for key in (b"a", b"b", b"c", b"d"):
+            log.put(key, b"v")
+        assert {record.stream for record in log.read()} == set(log.streams)
+        flush(log)
+        (segment,) = log.engine.node.streams[log.streams[1]].view.segments
+        log.engine.node.opened.forget(segment.path)
+        disk.fail(Op.OPEN, segment.path, errno.EIO)
+        with pytest.raises(CorruptData) as caught:
+            log.trim(5)
+        assert caught.value.definite
+        assert log.first_available == 1
+        assert all(log.get(key) for key in (b"a", b"b", b"c", b"d"))
+        assert log.trim(5) == 5
 
 
 def test_a_read_below_the_trim_tells_the_first_available_position() -> None:

@@ -7,10 +7,11 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.crash.repeatable import CHANCE, NOW_NS, repeatable
+from tests.crash.repeatable import CHANCE, repeatable
 from tests.embedded.logs import INLINE, PATH, flush, open_sim, values
 from tests.embedded.test_staging import (
     WRITER,
+    at_one_time,
     check_after_crash,
     chunks,
     in_files,
@@ -102,7 +103,7 @@ def test_stages_keep_their_files_over_restarts(disk: SimDisk) -> None:
 def test_what_a_stage_never_came_of_goes_at_the_next_start(disk: SimDisk) -> None:
     with open_sim(disk) as log:
         topic = log.engine.find_topic("default")
-        log.engine.staging.draft(topic, [part(b"never")])
+        log.engine.staging.stages.draft(topic, [part(b"never")])
         kept = stage_all(log, chunks(1))
     disk.vfs().create(f"{PATH}/{STAGES_DIRECTORY}/0000000000000009.stage").close()
     with open_sim(disk) as log:
@@ -113,13 +114,13 @@ def test_what_a_stage_never_came_of_goes_at_the_next_start(disk: SimDisk) -> Non
 def test_of_drafts_with_unknown_outcome_the_lost_ones_go_when_they_are_old(disk: SimDisk) -> None:
     with open_sim(disk) as log:
         topic, staging = log.engine.find_topic("default"), log.engine.staging
-        staging.draft(topic, [part(b"lost")])
+        staging.stages.draft(topic, [part(b"lost")])
         staging.stage(topic, [part(b"found")])
-        with patch.object(type(staging), "staged", lambda self, draft, stage: stage):
+        with patch.object(type(staging.stages), "staged", lambda self, draft, stage: stage):
             found = log.stage([part(b"unheard of")])  # It is there, but nobody was told.
         staging.expire(3600)
         assert len(stage_files(disk)) == 3
-        with patch("tidelog.embedded.staging.find_time") as find_time:
+        with patch("tidelog.embedded.stages.find_time") as find_time:
             find_time.return_value.glsn = found  # All but this one are too old.
             staging.expire(-1)
         assert len(stage_files(disk)) == 1
@@ -165,6 +166,16 @@ def test_a_full_disk_refuses_a_stage_and_leaves_nothing() -> None:
             log.stage([part(bytes(9 * MIB)), part(bytes(9 * MIB))])
 
 
+def test_a_stage_that_is_refused_leaves_no_file(disk: SimDisk) -> None:
+    with open_sim(disk) as log:
+        topic = log.engine.find_topic("default")
+        stage_all(log, [b"kept"])
+        refuse = patch.object(log.engine, "submit", side_effect=DiskFull("no room"))
+        with refuse, pytest.raises(DiskFull):
+            log.engine.staging.stage(topic, [part(b"refused")])
+        assert len(stage_files(disk)) == 1
+
+
 def publish_and_flush(log: Log, journal: Journal) -> None:
     stages = stage_all(log, chunks(3))
     log.discard(stage_all(log, [b"discarded"]))
@@ -189,7 +200,7 @@ def test_every_crash_point_from_the_stage_to_the_segment_gives_exactly_once() ->
         in_files(),
         in_small_appends(),
         repeatable(),
-        patch("tidelog.embedded.staging.time_ns", lambda: NOW_NS),
+        at_one_time(),
     ):
         report = enumerate_crashes(run, check_after_crash, prepare=prepare, outcomes_max=8)
     assert report.points > 40

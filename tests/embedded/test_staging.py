@@ -25,6 +25,7 @@ from tests.embedded.logs import (
     wait_until,
 )
 from tidelog import Entry, Kind, Log
+from tidelog.embedded import stages as kept_stages
 from tidelog.embedded import staging
 from tidelog.embedded.commit_queue import Request
 from tidelog.embedded.staging import Staging
@@ -32,7 +33,9 @@ from tidelog.errors import (
     BadOption,
     BatchTooLarge,
     Busy,
+    CorruptData,
     DiskFull,
+    LogClosed,
     LogError,
     PartlyAppended,
     StageExpired,
@@ -41,6 +44,7 @@ from tidelog.errors import (
     UnknownTopic,
 )
 from tidelog.formats.batch import encode_entries, encode_values
+from tidelog.formats.staged import Publication
 from tidelog.interface.appends import Append, Appends, Part
 from tidelog.interface.positions import Published
 from tidelog.limits import MIB
@@ -53,9 +57,19 @@ PATIENCE_SECONDS = 0.2
 
 
 @contextmanager
+def at_one_time() -> Iterator[None]:
+    """The clock stands still."""
+    with (
+        patch.object(kept_stages, "time_ns", lambda: NOW_NS),
+        patch.object(staging, "time_ns", lambda: NOW_NS),
+    ):
+        yield
+
+
+@contextmanager
 def in_files() -> Iterator[None]:
     """Every stage is large enough for a file of its own."""
-    with patch.object(staging, "_FILE_BYTES_MIN", 1):
+    with patch.object(kept_stages, "_FILE_BYTES_MIN", 1):
         yield
 
 
@@ -159,7 +173,7 @@ def test_stages_are_gone_when_they_were_published_discarded_or_expired() -> None
 def test_stages_are_trimmed_behind_those_that_are_needed() -> None:
     with open_sim(SimDisk()) as log:
         stages = stage_all(log, chunks(6))
-        topic = log.engine.find_topic(staging.STAGE_TOPIC)
+        topic = log.engine.find_topic(kept_stages.STAGE_TOPIC)
         store = log.engine.node.streams[topic.streams[0]]
         log.publish(WRITER, 1, stages[1:3])
         assert store.trim_glsn_end == stages[0]
@@ -253,15 +267,16 @@ def test_no_boundary_moves_between_the_appends_of_a_publication() -> None:
     ):
         stages = [stage_version(log, version) for version in (10, 5, 6)]
         moves: list[Future[object]] = []
-        append = Staging._append
+        copy_some = Staging._copy_some
 
-        def move_then_append(self: Staging, one: Append) -> None:
-            append(self, one)
+        def copy_then_move(self: Staging, key: bytes, publication: Publication) -> Publication:
+            left = copy_some(self, key, publication)
             if not moves:
                 moves.append(pool.submit(log.set_gc_boundary, 7))
             wait(moves, PATIENCE_SECONDS)
+            return left
 
-        with patch.object(Staging, "_append", move_then_append):
+        with patch.object(Staging, "_copy_some", copy_then_move):
             assert log.publish(WRITER, 1, stages) == Published(3, False)
         moves[0].result(WAIT_SECONDS)
         with pytest.raises(StaleWrite):
@@ -273,7 +288,7 @@ def test_what_was_published_leaves_the_disk_without_anybody_waiting() -> None:
     """The worker deletes the segments of stages; whoever publishes goes on at once."""
     with open_sim(SimDisk(), options=BACKGROUND) as log:
         stages = stage_all(log, [bytes(30_000)] * 12)
-        topic = log.engine.find_topic(staging.STAGE_TOPIC)
+        topic = log.engine.find_topic(kept_stages.STAGE_TOPIC)
         store = log.engine.node.streams[topic.streams[0]]
         wait_until(lambda: len(store.view.segments) >= 3, "stages are in segments")
         with log.engine.maintenance.live_sets_held():
@@ -348,6 +363,47 @@ def test_a_publication_that_takes_too_long_is_waited_for_all_the_same(
         assert values(log) == [b"first", b"second", b"staged"]
 
 
+@pytest.mark.parametrize("error", [LogClosed, CorruptData, DiskFull])
+def test_what_is_published_is_told_as_published_whatever_follows(error: type[LogError]) -> None:
+    """Such an error is definite, and whoever is told so may publish the same elsewhere."""
+    with open_sim(SimDisk()) as log:
+        stages = stage_all(log, chunks(2))
+        with patch.object(kept_stages.Stages, "forget", side_effect=error("too late")):
+            assert log.publish(WRITER, 1, stages) == Published(2, False)
+            assert log.publish(WRITER, 1, stages) == Published(2, True)
+        assert values(log) == chunks(2)
+
+
+@pytest.mark.usefixtures("small_appends")
+def test_no_publication_begins_while_a_boundary_may_yet_move() -> None:
+    """G3: one that looks before the boundary shows would be half there, for good."""
+    vfs, gate = gated(SimDisk())
+    options = replace(INLINE, append_timeout_seconds=0.5)
+    with (
+        open_sim(SimDisk(), vfs=vfs, options=options, versions="explicit") as log,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        log.publish(WRITER, 0, [])
+        stages = [stage_version(log, version) for version in (10, 5, 6)]
+        with gate.shut():
+            # The second append leads the group that the boundary is in.
+            pool.submit(log.append, b"first", timeout=WAIT_SECONDS)
+            gate.wait_until_held()
+            pool.submit(log.append, b"second", timeout=WAIT_SECONDS)
+            wait_for_queued(log, 1)
+            moved = pool.submit(log.set_gc_boundary, 7)
+            wait_for_queued(log, 2)
+            gate.let_pass(1)
+            wait([moved], 2 * options.append_timeout_seconds)
+            published = pool.submit(log.publish, WRITER, 1, stages)
+            wait([published], PATIENCE_SECONDS)
+        moved.result(WAIT_SECONDS)
+        with pytest.raises((StaleWrite, Busy)):
+            published.result(WAIT_SECONDS)
+        assert values(log) == [b"first", b"second"]
+        assert log.publish(WRITER, 1, [stage_version(log, 8)]) == Published(1, False)
+
+
 def test_publications_and_boundaries_do_not_block_each_other_for_ever() -> None:
     with open_sim(SimDisk(), versions="explicit") as log:
         log.publish(WRITER, 1, [])
@@ -396,7 +452,7 @@ def check_after_crash(vfs: SimVfs, journal: Journal) -> None:
 
 @pytest.fixture
 def _without_chance() -> Iterator[None]:
-    with repeatable(), patch("tidelog.embedded.staging.time_ns", lambda: NOW_NS):
+    with repeatable(), at_one_time():
         yield
 
 

@@ -89,12 +89,12 @@ MUTANTS: Final = (
     ),
     Mutant(
         "stages expire that a publication needs",
-        replaced(publishing, "_unfinished", always([])),
+        replaced(publishing, "unfinished", always([])),
         test_publishing.test_stages_expire_but_not_those_that_a_publication_needs,
     ),
     Mutant(
         "the GC boundary moves over what is to be published",
-        replaced(publishing, "_unfinished", always([])),
+        replaced(publishing, "unfinished", always([])),
         test_publishing.test_no_boundary_moves_over_what_is_to_be_published,
     ),
     Mutant(
@@ -104,7 +104,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a sealed stream is found in the middle of a publication",
-        replaced(LocalPublishing, "_refuse_sealed", always(None)),
+        replaced(LocalPublishing, "_refuse_sealed", lambda _: at_once),
         lambda: (
             test_publishing.test_a_publication_for_a_sealed_stream_is_refused_before_it_is_begun(
                 StreamStatus.SEALED

@@ -14,12 +14,22 @@ from _pytest.mark.structures import ParameterSet
 from msgspec.structs import replace
 
 from tests.client import test_lanes
-from tests.embedded import test_pages, test_stage_files, test_staging
+from tests.embedded import (
+    test_keys,
+    test_pages,
+    test_pinned_readers,
+    test_stage_files,
+    test_staging,
+)
 from tests.mutation.left_out import Change, replaced, sync_dir_left_out, sync_left_out
 from tests.server import raw, test_bad_peers, test_requests
 from tidelog.client.lanes import Lane
 from tidelog.client.shipments import Shipment
+from tidelog.embedded import reader
+from tidelog.embedded.committer import Committer
 from tidelog.embedded.cut_ends import CutEnds
+from tidelog.embedded.engine import Engine
+from tidelog.embedded.stages import Stages
 from tidelog.embedded.staging import Staging
 from tidelog.errors import LogError
 from tidelog.invariants import InvariantViolation
@@ -213,20 +223,35 @@ MUTANTS: Final = (
     ),
     Mutant(
         "nobody asks what became of old drafts",
-        replaced(Staging, "_forget_drafts", lambda _: nothing),
+        replaced(Stages, "_forget_drafts", lambda _: nothing),
         of_files(
             test_stage_files.test_of_drafts_with_unknown_outcome_the_lost_ones_go_when_they_are_old
         ),
     ),
     Mutant(
         "the files of stages are not known after a start",
-        replaced(Staging, "_named_files", lambda _: lambda self: {}),
+        replaced(Stages, "_named_files", lambda _: lambda self: {}),
         of_files(test_stage_files.test_stages_keep_their_files_over_restarts),
     ),
     Mutant(
         "a bounded read ends inside a cut",
         replaced(CutEnds, "round_down", lambda _: lambda self, begin, bound: bound),
         test_pages.test_a_bounded_end_lies_at_a_cut,
+    ),
+    Mutant(
+        "what was trimmed before the first record is passed over",
+        replaced(reader, "_checked", lambda _: lambda log, topic, begin, records: [records]),
+        lambda: test_pinned_readers.test_a_reader_that_begins_after_a_trim_is_told(2),
+    ),
+    Mutant(
+        "copies are appended wherever their log stream ends by then",
+        replaced(Committer, "_check_copies", lambda _: nothing),
+        lambda: test_keys.test_no_copy_gets_behind_a_write_that_came_while_it_was_made(True),
+    ),
+    Mutant(
+        "nobody waits until it is certain that a boundary moved",
+        replaced(Engine, "settle", lambda _: Engine.submit),
+        test_staging.test_no_publication_begins_while_a_boundary_may_yet_move,
     ),
 )
 

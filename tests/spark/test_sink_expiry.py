@@ -17,7 +17,7 @@ from tests.spark.faulty_sink import EVERY_TASK, HELD_COMMIT, FaultyDataSource
 from tests.spark.nodes import Node, running_node
 from tests.spark.rows import DEADLINE_SECONDS
 from tests.spark.test_sink_batch import make_topic, records, write
-from tidelog.embedded.staging import STAGE_TOPIC
+from tidelog.embedded.stages import STAGE_TOPIC
 
 STAGE_SECONDS = 1.0
 

@@ -29,8 +29,12 @@ def killed_at(story: Streams, operation: Op, suffix: str, action: str) -> None:
     class Killed(BaseException):
         pass
 
+    dead = False
+
     def die(op: Op, path: str) -> None:
-        if op is operation and path.endswith(suffix):
+        nonlocal dead
+        dead = dead or (op is operation and path.endswith(suffix))
+        if dead:  # Nothing is tidied up any more either.
             raise Killed
 
     probe.watcher = die

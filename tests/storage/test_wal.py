@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
 
 import pytest
 
@@ -35,6 +38,19 @@ def new_wal(disk: SimDisk, *, file_bytes: int = FILE_BYTES, start: bool = True) 
     if start:
         wal.start(number=1, sequence=1)
     return wal
+
+
+@dataclass(slots=True)
+class TornAway:
+    """Ends the thread's work before the call of this number."""
+
+    at: int
+    calls: int = 0
+
+    def __call__(self, operation: Op, path: str) -> None:
+        self.calls += 1
+        if self.calls == self.at:
+            raise KeyboardInterrupt
 
 
 def records(text: str, count: int = 1) -> list[Record]:
@@ -187,15 +203,13 @@ def test_a_spare_has_lost_its_old_name_for_good_before_it_is_used_again() -> Non
 def test_a_few_retired_files_become_spares_and_the_rest_go() -> None:
     disk = SimDisk()
     wal = new_wal(disk)
-    current = WAL_SPARE_FILES_MAX + 4
-    for _ in range(1, current):
+    for _ in range(5):
         wal.append(records("a"))
         wal.roll()
-    wal.retire_below(current)
-    assert wal_numbers(disk.vfs(), DIRECTORY) == [current]
+    wal.retire_below(6)
+    assert wal_numbers(disk.vfs(), DIRECTORY) == [6]
     assert len(names(disk, ".spare")) == WAL_SPARE_FILES_MAX
-    tail = read_back(disk.after_crash(), first_file=current, durable=current)[1]
-    assert tail.next_sequence == current
+    assert read_back(disk.after_crash(), first_file=6, durable=6)[1].next_sequence == 6
 
 
 def test_the_current_file_is_never_retired() -> None:
@@ -332,6 +346,32 @@ def test_a_disk_that_fills_up_inside_a_roll_refuses_it_and_a_later_one_works(aft
     wal.roll()
     wal.append(records("c"))
     assert read_back(disk.after_crash())[0] == [(1, 1, b"a"), (1, 2, b"b"), (2, 3, b"c")]
+
+
+@pytest.mark.parametrize("has_spare", [False, True])
+@pytest.mark.parametrize("keep", [Choice.LOST, Choice.KEPT])
+def test_a_roll_that_is_torn_away_is_made_anew(has_spare: bool, keep: Choice) -> None:
+    """Whoever interrupts (Ctrl-C) an append does so while a file is filled, more often than not."""
+    for at in count(1):
+        disk = SimDisk()
+        wal = new_wal(disk)
+        wal.append(records("a"))
+        if has_spare:
+            wal.prepare_spare()
+        torn = TornAway(at)
+        wal._vfs = FailStopVfs(WatchedVfs(disk.vfs(), torn))
+        with suppress(KeyboardInterrupt):
+            wal.roll()
+        if torn.calls < at:
+            break
+        wal.append(records("b"))
+        found = [text for _, _, text in read_back(disk.after_crash(keep))[0]]
+        assert found == [b"a", b"b"]
+        wal.roll()
+        wal.append(records("c"))
+        found = [text for _, _, text in read_back(disk.after_crash(keep))[0]]
+        assert found == [b"a", b"b", b"c"]
+    assert at > 5
 
 
 def test_a_disk_that_fills_up_under_a_spare_keeps_the_spare() -> None:

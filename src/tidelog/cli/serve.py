@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN: Final = "tcp://127.0.0.1:7447"
 DEFAULT_HTTP: Final = "127.0.0.1:7448"
+STAGE_SECONDS: Final = 3600.0
 
 
 @click.command("serve")
@@ -44,6 +45,14 @@ DEFAULT_HTTP: Final = "127.0.0.1:7448"
     "--versions", type=click.Choice(["log", "explicit"]), default="log", show_default=True
 )
 @click.option("--no-create", is_flag=True, help="Fail when there is no log.")
+@click.option(
+    "--stage-seconds",
+    type=click.FloatRange(1),
+    default=STAGE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long what Spark has staged waits to be published.",
+)
 def command(
     data: str,
     endpoints: tuple[str, ...],
@@ -52,6 +61,7 @@ def command(
     streams: int,
     versions: str,
     no_create: bool,
+    stage_seconds: float,
     security: ServerSecurity,
 ) -> None:
     """Serve a log to clients and Spark until SIGTERM or SIGINT.
@@ -68,6 +78,7 @@ def command(
         streams=streams,
         versions=versions,
         create=not no_create,
+        stage_seconds=stage_seconds,
         security=security,
         ready=tell_ready,
     )
@@ -114,13 +125,17 @@ def _serve(
     streams: int,
     versions: str,
     create: bool,
+    stage_seconds: float = STAGE_SECONDS,
     security: ServerSecurity | None = None,
     ready: Callable[[list[str]], None],
 ) -> None:
     from tidelog.net.loops import run
+    from tidelog.server.node import NodeOptions
     from tidelog.server.serve import serve
+    from tidelog.storage.machine_facts import raise_open_files
     from tidelog.storage.process_memory import keep_freed_memory
 
+    raise_open_files()
     keep_freed_memory()
     run(
         serve(
@@ -131,6 +146,7 @@ def _serve(
             streams=streams,
             versions=versions,
             create=create,
+            node_options=NodeOptions(stage_seconds=stage_seconds),
             security=security,
             ready=ready,
         )

@@ -36,6 +36,12 @@ class RemoteTopic(BlockingWriting, BlobCalls):
         return self._topic.streams
 
     @property
+    def open_streams(self) -> tuple[int, ...]:
+        """Those that are not sealed."""
+        self.position()
+        return self._topic.open_streams
+
+    @property
     def high_watermark(self) -> int:
         """The last GLSN that was issued; 0 before the first append."""
         return self.position().high_watermark

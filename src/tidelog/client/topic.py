@@ -69,6 +69,12 @@ class AsyncRemoteTopic(AsyncWriting, AsyncBlobCalls):
         return self._described.streams
 
     @property
+    def open_streams(self) -> tuple[int, ...]:
+        """Those that were not sealed when ``position`` asked last."""
+        sealed = [place.stream for place in self._described.placements if place.is_sealed]
+        return tuple([stream for stream in self.streams if stream not in sealed])
+
+    @property
     def high_watermark(self) -> int:
         """The last GLSN that was issued when ``position`` asked last."""
         return self._described.high_watermark

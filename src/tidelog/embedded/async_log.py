@@ -20,7 +20,7 @@ from tidelog.embedded.commits import LoopCommits
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.log import DEFAULT_TOPIC, Log, open_log
 from tidelog.embedded.options import Options
-from tidelog.embedded.reader import read_some
+from tidelog.embedded.reader import read_range
 from tidelog.embedded.topic import Topic, companion
 from tidelog.errors import LogClosed
 from tidelog.formats.entry import Entry, Kind
@@ -70,6 +70,10 @@ class AsyncTopic(AsyncBlobCalls):
     @property
     def streams(self) -> tuple[int, ...]:
         return self._topic.streams
+
+    @property
+    def open_streams(self) -> tuple[int, ...]:
+        return self._topic.open_streams
 
     @property
     def high_watermark(self) -> int:
@@ -207,7 +211,7 @@ class AsyncTopic(AsyncBlobCalls):
                 changed.clear()
                 end = self.high_watermark + 1
                 if position < end:
-                    read = partial(read_some, self._engine, self._manifest, position, end, stream)
+                    read = partial(read_range, self._engine, self._manifest, position, end, stream)
                     try:
                         async for record in _pages(await asyncio.to_thread(read)):
                             yield record

@@ -61,6 +61,8 @@ class _Answer(msgspec.Struct, frozen=True, gc=False):
     llsn: int
     count: int
     duplicate: bool
+    glsn: int = 0
+    """Of a duplicate; 0 if its entries are gone."""
 
 
 class Committer:
@@ -158,6 +160,7 @@ class Committer:
             return False  # E3: the table must first know what this group appends.
         for part in parts:
             self._check_version(part)
+            self._check_copies(group, part)
         if producer:
             # All parts are looked up before any is placed: a conflict refuses the whole append.
             known = [self._find_duplicate(part, append) for part in parts]
@@ -174,22 +177,32 @@ class Committer:
         return True
 
     def _check_version(self, part: Part) -> None:
-        store = self._node.streams[part.stream]
-        if 0 < part.copied_llsn < store.trim_llsn_end:
-            raise Busy("entries were trimmed while they were being copied: try again")
-        boundary = store.boundary
+        boundary = self._node.streams[part.stream].boundary
         if part.version_min is not None and part.version_min <= boundary:
             raise StaleWrite(
                 f"write version {part.version_min} is not above the GC boundary {boundary}: "
                 "write with a newer version"
             )
 
+    def _check_copies(self, group: _Group, part: Part) -> None:
+        """Busy unless copies would come right behind what they were chosen from."""
+        copied = part.copied
+        if copied is None:
+            return
+        store = self._node.streams[part.stream]
+        if copied.first_llsn < store.trim_llsn_end:
+            raise Busy("entries were trimmed while they were being copied: try again")
+        if copied.end_llsn != group.ends.get(StreamId(part.stream), store.end_llsn):
+            raise Busy("entries came while others were being copied: try again")
+
     def _find_duplicate(self, part: Part, append: Append) -> _Answer | None:
-        producers = self._node.streams[part.stream].producers
-        known = producers.lookup(append.producer, append.sequence)
+        store = self._node.streams[part.stream]
+        known = store.producers.lookup(append.producer, append.sequence)
         if known is None:
             return None
-        return _Answer(part.stream, known.llsn_begin, known.count, duplicate=True)
+        # Looked up now: once the frame is written, no damaged segment may refuse anything (E2).
+        glsn = store.glsn_of(known.llsn_begin)
+        return _Answer(part.stream, known.llsn_begin, known.count, duplicate=True, glsn=glsn)
 
     def _check_turn(self, group: _Group, part: Part, append: Append, after: int) -> None:
         """OutOfOrder if what the producer sent right before this has not arrived."""
@@ -235,9 +248,11 @@ class Committer:
         high = self._order.topic(TopicId(request.topic)).high_watermark
         if request.glsn_end > high + 1:
             raise OutOfRange(f"cannot trim before GLSN {request.glsn_end}: the last one is {high}")
+        trims: list[tuple[int, Trim]] = []
         for stream in self._node.topics[request.topic].streams:
             llsn_end = self._node.streams[stream].llsn_at_or_after(request.glsn_end)
-            group.trims.append((stream, Trim(request.topic, request.glsn_end, llsn_end)))
+            trims.append((stream, Trim(request.topic, request.glsn_end, llsn_end)))
+        group.trims += trims  # E2: whichever segment cannot be read, all are trimmed or none.
         group.answers.append((request, []))
 
     def _add_boundary(self, group: _Group, request: BoundaryRequest) -> None:
@@ -251,9 +266,8 @@ class Committer:
         return self._order.order(group.ends) if group.ends else None
 
     def _receipt(self, topic: str, answer: _Answer, commits: Mapping[int, StreamCommit]) -> Receipt:
-        if answer.duplicate:
-            glsn = self._node.streams[answer.stream].glsn_of(answer.llsn)
-        else:
+        glsn = answer.glsn
+        if not answer.duplicate:
             commit = commits[answer.stream]
             glsn = commit.glsn_begin + answer.llsn - commit.llsn_begin
         return Receipt(

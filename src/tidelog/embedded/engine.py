@@ -21,6 +21,7 @@ from tidelog.embedded.requests import AdminRequest
 from tidelog.embedded.staging import Staging
 from tidelog.errors import (
     BadOption,
+    DeadlineExceeded,
     DiskFull,
     LogClosed,
     NotALog,
@@ -44,6 +45,8 @@ DATASTORE_TOPIC: Final = "~datastore"
 
 THIS_NODE: Final = NodeId(1)
 """Where the only replica of every log stream is."""
+
+_LOOK_SECONDS: Final = 1.0
 
 
 class Engine:
@@ -85,13 +88,29 @@ class Engine:
 
     def submit(self, request: Request, timeout: float | None = None) -> None:
         """Commit a request and wait for it; raises what became of it."""
+        self.node.vfs.check_owner()
         seconds = self.options.append_timeout_seconds if timeout is None else timeout
         self._queue.submit(request, seconds)
         if request.error is not None:
             raise request.error
 
+    def settle(self, request: Request, timeout: float | None = None) -> None:
+        """The same, but come back only when it is certain what became of it.
+
+        For who holds a lock over a look and what is written by it: a request that is being
+        written at its deadline may show at any time, and the next look must not miss it.
+        """
+        try:
+            self.submit(request, timeout)
+        except DeadlineExceeded:
+            while not request.done:
+                request.wait(_LOOK_SECONDS)
+            if request.error is not None:
+                raise request.error from None
+
     def post(self, request: Request) -> bool:
         """Queue a request whose ``wake`` is told of its end; True: call ``lead`` in a thread."""
+        self.node.vfs.check_owner()
         return self._queue.post(request)
 
     def lead(self) -> None:
@@ -143,6 +162,8 @@ class Engine:
 
     def wait_beyond(self, topic: int, glsn: int, seconds: float | None) -> bool:
         """Wait until something at or above ``glsn`` is ordered; False at the deadline."""
+        if self.node.vfs.is_forked:
+            return False  # Nobody would ever tell.
         with self._ordered:
             self._waiting += 1
             try:
@@ -220,6 +241,7 @@ class Engine:
     # -- end ----------------------------------------------------------------------------------
 
     def check_open(self) -> None:
+        self.node.vfs.check_owner()
         if self._closed:
             raise LogClosed("the log is closed")
 
@@ -229,6 +251,9 @@ class Engine:
 
     def close(self) -> None:
         """Finish what is queued, note how far the WAL is durable, let go of the directory."""
+        if self.node.vfs.is_forked:
+            self._closed = True
+            return  # All of it belongs to the process that opened it.
         with self._closing:
             if self._closed:
                 return

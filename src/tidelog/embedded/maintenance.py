@@ -87,6 +87,7 @@ class Maintenance:
     @contextmanager
     def _job(self) -> Iterator[None]:
         """One at a time, and none once the log is closed: another process may have it open."""
+        self.node.vfs.check_owner()
         with self._running:
             if self._closed:
                 raise LogClosed("the log is closed")

@@ -50,7 +50,7 @@ def store_position(
     try:
         position = next_position(name, _look(engine, key), glsn, expected)
         body = encode_puts([key], [encode_position(position)], timestamp_us=time_ns() // 1000)
-        engine.submit(AppendRequest(Append(internal.name, [Part(internal.streams[0], body)])))
+        engine.settle(AppendRequest(Append(internal.name, [Part(internal.streams[0], body)])))
         return position
     finally:
         lock.release()

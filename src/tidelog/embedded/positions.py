@@ -10,6 +10,7 @@ from tidelog.embedded.pages import check_available
 from tidelog.errors import BadOption, OutOfRange
 from tidelog.formats.batch import Batch, Column
 from tidelog.formats.batch_slice import BatchSlice
+from tidelog.formats.entry import Kind
 from tidelog.formats.glsn_runs import GlsnRuns
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.positions import Position
@@ -168,15 +169,16 @@ def _last_older(store: StreamStore, begin: int, end: int, timestamp_us: int) -> 
 
 
 def _last_older_in(piece: BatchSlice, timestamp_us: int) -> int:
-    times = _timestamps(piece.batch)
-    if times is None:
-        older = piece.batch.timestamp_at(0) < timestamp_us
-        index = piece.end - 1 if older and piece.begin < piece.end else -1
-    else:
-        index = piece.end - 1
-        while index >= piece.begin and times[index] >= timestamp_us:
-            index -= 1
-    return piece.runs.glsn_of(piece.batch.llsn_at(index)) if index >= piece.begin else 0
+    """Control entries do not count: they have no time of their own."""
+    batch, index = piece.batch, piece.end - 1
+    times = _timestamps(batch)
+    if times is None and batch.timestamp_at(0) >= timestamp_us:
+        return 0
+    while index >= piece.begin and (
+        (times is not None and times[index] >= timestamp_us) or batch.kind_at(index) == Kind.CONTROL
+    ):
+        index -= 1
+    return piece.runs.glsn_of(batch.llsn_at(index)) if index >= piece.begin else 0
 
 
 def _timestamps(batch: Batch) -> memoryview | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from tidelog.errors import OutOfRange, Trimmed
+from tidelog.embedded.pages import check_available
+from tidelog.errors import OutOfRange
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.records import Record, records_of
 from tidelog.storage.stream_store import StreamStore
@@ -17,34 +18,39 @@ if TYPE_CHECKING:
     from tidelog.embedded.readable import ReadableLog
 
 
-def read_range(engine: ReadableLog, topic: TopicManifest, begin: int, end: int) -> Iterator[Record]:
-    """The records in ``[begin, end)``; both must be positions that the topic has reached."""
+def read_range(
+    engine: ReadableLog, topic: TopicManifest, begin: int, end: int, stream: int | None = None
+) -> Iterator[Record]:
+    """The records in ``[begin, end)``; both must be positions that the topic has reached.
+
+    Of one log stream alone if ``stream`` is given.
+    """
     engine.check_open()
-    available = engine.first_available(topic)
-    if begin < available:
-        raise Trimmed(
-            f"GLSN {begin} of topic {topic.name!r} was trimmed; the first available is {available}",
-            first_available=available,
-        )
+    check_available(engine, topic, begin)
     high = engine.high_watermark(topic.topic)
     if begin > high + 1 or end > high + 1:
         raise OutOfRange(
             f"topic {topic.name!r} has not reached GLSN {max(begin, end - 1)}: it ends at {high}"
         )
-    stores = [engine.node.streams[stream] for stream in topic.streams]
+    wanted = topic.streams if stream is None else (stream,)
+    stores = [engine.node.streams[number] for number in wanted]
     if len(stores) == 1:
-        return _scan(stores[0], begin, end)
-    return merge(*(_scan(store, begin, end) for store in stores), key=attrgetter("glsn"))
+        records = _scan(stores[0], begin, end)
+    else:
+        records = merge(*(_scan(store, begin, end) for store in stores), key=attrgetter("glsn"))
+    return chain.from_iterable(_checked(engine, topic, begin, records))
 
 
-def read_some(
-    engine: ReadableLog, topic: TopicManifest, begin: int, end: int, stream: int | None
-) -> Iterator[Record]:
-    """The same of one log stream alone; None: of all."""
-    records = read_range(engine, topic, begin, end)
-    if stream is None or len(topic.streams) == 1:
-        return records
-    return _scan(engine.node.streams[stream], begin, end)
+def _checked(
+    engine: ReadableLog, topic: TopicManifest, begin: int, records: Iterator[Record]
+) -> Iterator[Iterable[Record]]:
+    """The records, unless some were trimmed before the first of them was asked for."""
+    first = next(records, None)
+    # Only now files are held: what was trimmed since the call may be missing.
+    check_available(engine, topic, begin)
+    if first is not None:
+        yield (first,)
+        yield records
 
 
 def _scan(store: StreamStore, begin: int, end: int) -> Iterator[Record]:

@@ -1,26 +1,30 @@
 """Phase 4: copies the oldest live keyed entries to the head of the log.
 
-A copy carries the write version of its original, so whichever of a copy and a concurrent newer
-write comes first, the newer version wins; between original and copy the higher LLSN wins, and the
+A copy carries the write version of its original; between the two the higher LLSN wins, and the
 original dies.  No snapshot is taken between the look and the copy: so the original stays where it
 is, and with it every delete that hides it.
+
+Invariants:
+  R1  a copy is of the greatest write of its key, among all entries before the copy: one behind a
+      greater write would come to light when a trim takes that
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import Final
 
 from tidelog.core.compaction.plan import RewriteBudget, RewriteCandidate, plan_rewrite
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.requests import AppendRequest
-from tidelog.errors import BadOption
+from tidelog.errors import BadOption, Busy
 from tidelog.formats.batch import BatchBody, encode_entries
 from tidelog.formats.batch_slice import BatchSlice
 from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
-from tidelog.interface.appends import Append, Part
+from tidelog.interface.appends import Append, CopiedFrom, Part
 from tidelog.interface.records import Record, records_of
 from tidelog.limits import BATCH_BODY_BYTES_MAX, BATCH_ENTRIES_MAX
 from tidelog.storage.stream_store import StreamStore
@@ -28,6 +32,8 @@ from tidelog.types import Llsn
 
 _ENTRY_BYTES: Final = 256
 """What an entry takes in a batch at most besides key, value and BLOBs, padding included."""
+_REST_SECONDS: Final = 5.0
+"""How long a log stream may take to come to rest."""
 
 
 def rewrite_oldest(engine: Engine, topic: TopicManifest, entries_max: int) -> int:
@@ -44,11 +50,21 @@ def rewrite_oldest(engine: Engine, topic: TopicManifest, entries_max: int) -> in
 def _rewrite_stream(
     engine: Engine, topic: TopicManifest, store: StreamStore, entries_max: int
 ) -> int:
-    chosen = worth_copying(store, entries_max, _is_newest)
-    if chosen:
-        parts = [Part(store.stream, encode_copies(chosen), copied_llsn=chosen[0].llsn)]
-        engine.submit(AppendRequest(Append(topic.name, parts)))
-    return len(chosen)
+    deadline = monotonic() + min(engine.options.append_timeout_seconds, _REST_SECONDS)
+    while True:
+        end = store.ordered_end
+        chosen = worth_copying(store, entries_max, is_greatest)
+        if not chosen:
+            return 0
+        copies = CopiedFrom(chosen[0].llsn, end)
+        part = Part(store.stream, encode_copies(chosen), copied=copies)
+        try:
+            engine.settle(AppendRequest(Append(topic.name, [part])))
+        except Busy:
+            if monotonic() >= deadline:
+                raise
+        else:
+            return len(chosen)
 
 
 def worth_copying(
@@ -95,15 +111,6 @@ def _oldest_puts(
                     continue
                 if is_newest(store, record):
                     yield record
-
-
-def _is_newest(store: StreamStore, record: Record) -> bool:
-    """Whether nothing came after it since the snapshot.
-
-    A copy of an older write would stand behind the newer one, and come to light when a trim
-    takes that.  Explicit versions at or below the boundary cannot have been passed since.
-    """
-    return not store.log_versions or is_greatest(store, record)
 
 
 def is_greatest(store: StreamStore, record: Record) -> bool:

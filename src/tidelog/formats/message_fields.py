@@ -38,6 +38,7 @@ class Placement(msgspec.Struct, frozen=True, array_like=True, gc=False):
     leader: Text
     """Empty: nobody leads at the moment."""
     replicas: tuple[Text, ...]
+    is_sealed: bool = False
 
 
 class WireReceipt(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
+from operator import index
 from time import time_ns
 from typing import Final, Literal, TypedDict
 
@@ -38,6 +39,15 @@ class AppendOptions(TypedDict, total=False):
     """Seconds to wait; the log's default if left out."""
 
 
+class CopiedFrom(msgspec.Struct, frozen=True, gc=False):
+    """What copies that compaction makes were chosen from."""
+
+    first_llsn: int
+    """The first original."""
+    end_llsn: int
+    """Where the log stream ended then: the copies come right behind that or not at all."""
+
+
 class Part(msgspec.Struct, frozen=True, gc=False):
     """The part of an append that goes to one stream."""
 
@@ -45,8 +55,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     body: BatchBody
     version_min: int | None = None
     """The smallest explicit write version in it; None when versions are GLSNs."""
-    copied_llsn: int = 0
-    """For copies that compaction makes: the first original."""
+    copied: CopiedFrom | None = None
+    """For copies that compaction makes."""
     place: BodyPlace | None = None
     """Where the body is durable already, if it is."""
 
@@ -162,7 +172,7 @@ class Appends:
     def _request(self, parts: Sequence[Part], options: AppendOptions) -> Append:
         if not options:
             return Append(self._current().name, parts)
-        producer, sequence = options.get("producer", ""), options.get("sequence", 0)
+        producer, sequence = options.get("producer", ""), index(options.get("sequence", 0))
         if bool(producer) != bool(sequence) or sequence < 0:
             raise BadOption("a producer needs a name and a sequence from 1 on; give both or none")
         if sequence >= _SEQUENCE_END:

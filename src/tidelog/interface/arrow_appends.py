@@ -48,13 +48,18 @@ class Shaped(Protocol):
 class ArrowAppends:
     """Makes chunks of parts from record batches, for one topic as it is now."""
 
-    def __init__(self, topic: Shaped, *, turn: int = 0, chunk_bytes: int = CHUNK_BYTES) -> None:
-        """Entries without keys all go to one stream, which ``turn`` picks."""
+    def __init__(self, topic: Shaped, *, home: int, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """``home`` is the log stream that entries without keys go to.
+
+        It may be newer than what ``topic`` knows.
+        """
         self._name = topic.name
         self._explicit = topic.versions == "explicit"
-        self._streams = np.array(topic.streams, np.int64)
-        self._key_streams = self._streams[: topic.key_streams]
-        self._home = self._streams[turn % len(self._streams)]
+        self._key_streams = np.array(topic.streams[: topic.key_streams], np.int64)
+        self._home = home
+        self._streams: list[int] = self._key_streams.tolist()
+        if home not in self._streams:
+            self._streams.append(home)
         self._chunk_bytes = chunk_bytes
 
     def chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[Part]]:
@@ -113,7 +118,7 @@ class ArrowAppends:
             if stream in self._key_streams:
                 mine |= everywhere
             if mine.any():
-                parts.append(_part(int(stream), rows.take(np.flatnonzero(mine))))
+                parts.append(_part(stream, rows.take(np.flatnonzero(mine))))
         return parts
 
     def _route(self, rows: EntryRows) -> NDArray[np.int64]:

@@ -96,6 +96,10 @@ class AsyncTopicHandle(Protocol):
         """The numbers of the topic's log streams; of a served one, as ``position`` found them."""
 
     @property
+    def open_streams(self) -> tuple[int, ...]:
+        """Those that are not sealed; a log in one process seals none."""
+
+    @property
     def high_watermark(self) -> int:
         """The last GLSN that was issued; of a served topic, when ``position`` asked last."""
 

@@ -97,6 +97,10 @@ class TopicHandle(Protocol):
         """The numbers of the topic's log streams."""
 
     @property
+    def open_streams(self) -> tuple[int, ...]:
+        """Those that are not sealed; a log in one process seals none."""
+
+    @property
     def high_watermark(self) -> int:
         """The last GLSN that was issued; 0 before the first append."""
 

@@ -7,6 +7,7 @@ compaction can compare them.  Streams that were added later take entries without
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 
 from xxhash import xxh3_64_intdigest
 
@@ -32,6 +33,7 @@ def split_by_stream(topic: TopicManifest, keys: Sequence[bytes]) -> Mapping[int,
 
 def chosen_stream(topic: TopicManifest, stream: int, key: bytes) -> int:
     """Check a stream that the caller chose."""
+    stream = index(stream)
     if stream not in topic.streams:
         raise UnknownStream(
             f"topic {topic.name!r} has no log stream {stream}, only {list(topic.streams)}"

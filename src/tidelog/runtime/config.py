@@ -6,27 +6,36 @@ them, and ``docs/configuration.md`` is held against them by a test.
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from tidelog.errors import BadOption
+from tidelog.errors import BadAddress, BadOption
 from tidelog.limits import (
     ENSEMBLE_NODES_MAX,
     MIB,
+    ORDER_NUMBER_END,
     WAL_FILE_BYTES_DEFAULT,
     WAL_FILE_BYTES_MAX,
     WAL_FILE_BYTES_MIN,
 )
-from tidelog.net.endpoint import Endpoint, TcpEndpoint, parse_endpoint, parse_http
+from tidelog.net.endpoint import (
+    Endpoint,
+    TcpEndpoint,
+    is_wildcard,
+    parse_endpoint,
+    parse_http,
+    parse_told,
+)
 from tidelog.runtime.identity import parse_cluster_id
 from tidelog.types import NO_NODE, NodeId
 
 NOWHERE: Final = "none"
 """The address of HTTP pages that are not wanted."""
-_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - these are compared with.
+_DIGITS_MAX: Final = 19
 
 Text: TypeAlias = str
 Addresses: TypeAlias = tuple[str, ...]
@@ -183,6 +192,14 @@ class TimingSection(msgspec.Struct, frozen=True, kw_only=True):
     storage_tick: Annotated[
         float, Meta(ge=0.01, le=1, description="The unit of time of a storage node.")
     ] = 0.2
+    stages: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="What Spark has staged is forgotten when it was not published for so long.",
+        ),
+    ] = 3600.0
     stop: Annotated[
         float,
         Meta(ge=0, le=3600, description="How long requests may take when the process is stopped."),
@@ -246,14 +263,20 @@ class Member(msgspec.Struct, frozen=True):
 
 def members_of(config: Config) -> tuple[Member, ...]:
     """The metadata nodes that the configuration names."""
-    return tuple(_member(text) for text in config.cluster.metadata)
+    members = tuple(_member(text) for text in config.cluster.metadata)
+    for member, number in Counter(member.node for member in members).items():
+        if number > 1:
+            raise BadOption(f"cluster.metadata: node {member} is named {number} times")
+    return members
 
 
 def _member(text: str) -> Member:
     number, sign, address = text.partition("@")
-    if not sign or not (number.isascii() and number.isdecimal()) or int(number) <= NO_NODE:
+    if not (sign and number.isascii() and number.isdecimal() and len(number) <= _DIGITS_MAX):
         raise BadOption(f"cluster.metadata: {text!r} should be written as 1@tcp://host:port")
-    return Member(NodeId(int(number)), str(parse_endpoint(address)))
+    if not NO_NODE < int(number) < ORDER_NUMBER_END:
+        raise BadOption(f"cluster.metadata: {text!r} has no number of a node: 1@tcp://host:port")
+    return Member(NodeId(int(number)), _told(address, "cluster.metadata"))
 
 
 def client_endpoints(config: Config) -> list[Endpoint]:
@@ -280,11 +303,18 @@ def advertised_peers(config: Config) -> str:
 def advertised(given: str, bound: list[Endpoint], name: str) -> str:
     """The address to tell others: the one given, or else the first that is listened at."""
     if given:
-        return str(parse_endpoint(given))
+        return _told(given, name)
     first = bound[0]
-    if isinstance(first, TcpEndpoint) and first.host in _WILDCARDS:
+    if is_wildcard(first):
         raise BadOption(f"{name} is missing: nobody can connect to {first}, name the host")
     return str(first)
+
+
+def _told(text: str, name: str) -> str:
+    try:
+        return str(parse_told(text))
+    except BadAddress as error:
+        raise BadAddress(f"{name}: {error}") from None
 
 
 def check_config(config: Config) -> None:
@@ -292,11 +322,15 @@ def check_config(config: Config) -> None:
     node = config.node
     if not node.data:
         raise BadOption("node.data is missing: name the node's directory")
+    if "\0" in node.data:
+        raise BadOption("node.data names no directory: there is a zero byte in it")
     if not node.roles or len(set(node.roles)) != len(node.roles):
         raise BadOption("node.roles names storage, metadata and operator, each at most once")
     if not node.listen and Role.STORAGE in node.roles:
         raise BadOption("node.listen is missing: a storage node serves clients")
-    client_endpoints(config)
+    clients = client_endpoints(config)
+    if Role.STORAGE in node.roles:
+        advertised(node.advertise, clients, "node.advertise")
     peers = peer_endpoints(config)
     if not peers or any(isinstance(peer, TcpEndpoint) and not peer.port for peer in peers):
         raise BadOption("node.peers needs an address with a port that stays the same")

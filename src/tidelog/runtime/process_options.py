@@ -51,4 +51,8 @@ def storage_options(config: Config) -> StorageNodeOptions:
 
 def gateway_options(config: Config) -> GatewayOptions:
     """How clients are treated."""
-    return GatewayOptions(stop_seconds=config.timing.stop, replicas=config.cluster.replicas)
+    return GatewayOptions(
+        stop_seconds=config.timing.stop,
+        stage_seconds=config.timing.stages,
+        replicas=config.cluster.replicas,
+    )

@@ -12,12 +12,12 @@ async def answer_stage(
     parts: NodeParts, message: StageBatches, attachment: memoryview, seconds: float
 ) -> Reply:
     topic = parts.topic(message.topic)
-    staging = parts.engine.staging
+    stages = parts.engine.staging.stages
     draft = await parts.readers.run(
-        lambda: staging.draft(topic, decode_parts(topic, message.streams, attachment))
+        lambda: stages.draft(topic, decode_parts(topic, message.streams, attachment))
     )
     receipts = await parts.commits.commit(draft.append, seconds)
-    return Reply.of(Staged(staging.staged(draft, receipts[0].glsn)))
+    return Reply.of(Staged(stages.staged(draft, receipts[0].glsn)))
 
 
 async def answer_publish(parts: NodeParts, message: Publish) -> Reply:

@@ -8,6 +8,7 @@ writer and batch.  So:
   S2  a batch that is committed again, after whatever crash, is published once
   S3  in each log stream rows of a partition keep their order, and partitions follow each other by
       their number; rows without keys share one stream, so this is their total order
+  S4  which stream that is, the driver decides for all tasks of a batch: one that is not sealed then
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from uuid import uuid4
@@ -29,7 +30,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidelog.errors import BadOption, LogError
+from tidelog.errors import BadOption, Busy, DeadlineExceeded, LogError, Unreachable
 from tidelog.interface.arrow_appends import ArrowAppends
 from tidelog.interface.routing import producer_id
 from tidelog.spark.connections import connected
@@ -43,6 +44,7 @@ from tidelog.spark.sink_options import (
 if TYPE_CHECKING:
     from tidelog.client.blocking import RemoteTopic
     from tidelog.interface.appends import Part
+    from tidelog.interface.positions import Published
 
 LOGGER: Final = logging.getLogger(__name__)
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -71,6 +73,8 @@ class Outcome(Enum):
     """Later ones of its writer are there.  Spark commits a batch before it begins the next one."""
 
 
+_PUBLISH_TRIES: Final = 10
+"""Each may take as long as any call, ``timeoutMs``."""
 Messages: TypeAlias = Sequence[WriterCommitMessage | None]
 
 
@@ -100,6 +104,11 @@ class TidelogWriter(DataSourceArrowWriter):
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
+    def __getstate__(self) -> object:
+        """On its way to the tasks."""
+        self._options = settled(self._options)
+        return self.__dict__
+
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return stage_rows(self._options, iterator)
 
@@ -115,6 +124,11 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+
+    def __getstate__(self) -> object:
+        """On its way to the tasks of a batch, and of no other one."""
+        self._options = settled(self._options)
+        return self.__dict__
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return stage_rows(self._options, iterator)
@@ -133,6 +147,19 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):
         discard(self._options, messages)
 
 
+def settled(options: SinkOptions) -> SinkOptions:
+    """With what all tasks of a batch must agree on (S4); in the driver."""
+    if options.homes:
+        return options
+    try:
+        with connected(options.connection) as topic:
+            return replace(options, homes=topic.open_streams or topic.streams)
+    except LogError as error:
+        # Raised here, it would reach the caller as a failure to pickle.  Tasks meet it as well.
+        LOGGER.warning("the log could not be asked for its log streams: %s", error)
+        return options
+
+
 def stage_rows(options: SinkOptions, batches: Iterator[Any]) -> StagedRows:
     """Stage the rows of a task; in the task."""
     partition, query, batch = _task()
@@ -140,7 +167,10 @@ def stage_rows(options: SinkOptions, batches: Iterator[Any]) -> StagedRows:
     # All tasks of a batch take one stream for rows without keys, the next batch another.
     turn = producer_id(writer) + (options.batch if batch is None else batch)
     with connected(options.connection) as topic:
-        appends = ArrowAppends(topic, turn=turn, chunk_bytes=options.chunk_bytes)
+        if not options.homes:
+            raise Unreachable("the driver could not ask the log for its log streams: try again")
+        home = options.homes[turn % len(options.homes)]
+        appends = ArrowAppends(topic, home=home, chunk_bytes=options.chunk_bytes)
         stages = _stage_all(topic, appends.chunks(batches))
     return StagedRows(partition, query, tuple(stages))
 
@@ -178,12 +208,25 @@ def publish(options: SinkOptions, writer: str, batch: int, messages: Messages) -
     if not stages:
         return Outcome.PUBLISHED
     with connected(options.connection) as topic:
-        published = topic.publish(writer, batch, stages)
+        published = _published(topic, writer, batch, stages)
     if not published.duplicate:
         return Outcome.PUBLISHED
     LOGGER.info("batch %d of %s was in the log already", batch, writer)
     # How many entries a batch had is known of a writer's last one only.
     return Outcome.REPEATED if published.entries else Outcome.OUTRUN
+
+
+def _published(topic: RemoteTopic, writer: str, batch: int, stages: Sequence[int]) -> Published:
+    """Publish, and ask again while that goes on: a large batch takes longer than an answer may.
+
+    To give up would be to fail a batch that is in the log a moment later.
+    """
+    for _ in range(_PUBLISH_TRIES - 1):
+        try:
+            return topic.publish(writer, batch, stages)
+        except (DeadlineExceeded, Busy) as error:
+            LOGGER.info("batch %d of %s: %s", batch, writer, error)
+    return topic.publish(writer, batch, stages)
 
 
 def discard(options: SinkOptions, messages: Messages) -> None:

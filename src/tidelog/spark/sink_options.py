@@ -60,6 +60,8 @@ class SinkOptions:
     writer: str
     """Who writes: a batch that this writer has published before is not published again."""
     batch: int = 0
+    homes: tuple[int, ...] = ()
+    """The log streams among which batches of rows without keys take turns."""
 
 
 def batch_sink_options(given: Mapping[str, str], *, job: str) -> SinkOptions:

@@ -6,16 +6,19 @@ F2  Any other failed write, and every failed sync, rename, link or unlink, stops
     (StorageFailed).  From then on nothing is written any more: after a failed sync the kernel
     may have dropped the data, and a second sync would report success.
 F3  What cannot be read is damaged (CorruptData), never absent.
+F4  A process that was forked from the one that opened the log writes nothing (LogClosed): it
+    does not learn what the other one does, and its threads are gone.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from tidelog.errors import CorruptData, DiskFull, LogError, ReadOnly, StorageFailed
+from tidelog.errors import CorruptData, DiskFull, LogClosed, LogError, ReadOnly, StorageFailed
 from tidelog.storage.vfs import File, FileStat, Lock, Vfs
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -28,6 +31,8 @@ class FailStopVfs:
 
     inner: Vfs
     failed: str | None = None
+    owner: int = field(default_factory=os.getpid)
+    """The process that opened the log."""
 
     def create(self, path: str, *, once: bool = False) -> File:
         with self._writing(f"create {path}"):
@@ -115,7 +120,21 @@ class FailStopVfs:
         """What a failed sync means (F2)."""
         return self.stop(f"fsync of {path} failed: {error}")
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is another process than the one that opened the log (F4)."""
+        return os.getpid() != self.owner
+
+    def check_owner(self) -> None:
+        """Raise in a forked process, where locks may be held for ever: so before any is taken."""
+        if self.is_forked:
+            raise LogClosed(
+                f"the log was opened by process {self.owner}, which this one was forked from: "
+                "close it there, then open it here"
+            )
+
     def check_running(self) -> None:
+        self.check_owner()
         if self.failed is not None:
             raise StorageFailed(f"the log has stopped: {self.failed}; open it again")
 

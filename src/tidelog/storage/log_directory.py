@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidelog.errors import LogLocked, ReadOnly
+from tidelog.errors import LogLocked, NotALog, ReadOnly
 from tidelog.storage.fail_stop import FailStopVfs
-from tidelog.storage.vfs import Lock
+from tidelog.storage.vfs import FileKind, Lock
 
 LOCK_NAME: Final = "LOCK"
 
@@ -23,6 +23,18 @@ def take_lock(disk: FailStopVfs, path: str) -> Lock:
         raise ReadOnly(f"{path} cannot be written to: {error}") from error
     except OSError as error:
         raise ReadOnly(f"{path} cannot be locked: {error}") from error
+
+
+def check_way(disk: FailStopVfs, path: str) -> None:
+    """NotALog if a name on the way to a directory is that of a file: nothing is damaged then."""
+    names = path.split("/")
+    for end in range(2, len(names)):
+        above = "/".join(names[:end])
+        found = disk.stat(above)
+        if found is None:
+            return
+        if found.kind is FileKind.FILE:
+            raise NotALog(f"{above} is a file: there is no directory {path}")
 
 
 def sync_parent(disk: FailStopVfs, path: str) -> None:

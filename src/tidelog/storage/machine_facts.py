@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
+OPEN_FILES_WANTED: Final = 1 << 16
+"""More would let strangers take memory: connections may have half of them."""
 _SYNC_BYTES: Final = 4096
 _OPEN_FILES: Final = "/proc/self/fd"
 
@@ -42,6 +45,16 @@ def open_files() -> OpenFiles:
         count = 0
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return OpenFiles(count, limit if limit != resource.RLIM_INFINITY else 0)
+
+
+def raise_open_files() -> None:
+    """Let this process have as many open files as it may need, if it is allowed to: shells begin
+    with few, for the sake of programs that cannot count further."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # Some systems allow less than they say.
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def sync_seconds(path: str, count: int) -> list[float]:

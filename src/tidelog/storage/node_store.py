@@ -227,7 +227,8 @@ class NodeStore:
         one is being flushed, some streams are ahead of it already.
         """
         first = self.manifest.wal_file if wal_file is None else wal_file
-        found = tuple(store.manifest(first) for store in streams.values())
+        with self.applying:  # Half of an append must not be taken for all that is known.
+            found = tuple(store.manifest(first) for store in streams.values())
         if wal_file is not None:
             return found
         ends = {known.stream: known.stored_end for known in self.manifest.streams}

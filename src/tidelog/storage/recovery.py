@@ -36,7 +36,7 @@ from tidelog.storage.compaction_files import recover_groups, remove_symlinks
 from tidelog.storage.completeness import first_missing, missing_in_memory
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.log_creation import create_log
-from tidelog.storage.log_directory import parent_of, take_lock
+from tidelog.storage.log_directory import check_way, parent_of, take_lock
 from tidelog.storage.memtable import StoredBatch
 from tidelog.storage.node_store import MANIFEST_NAME, WAL_DIRECTORY, NodeStore, context_of
 from tidelog.storage.open_segments import OpenSegments
@@ -63,6 +63,7 @@ class StoreOptions:
 def open_node_store(vfs: Vfs, path: str, options: StoreOptions) -> NodeStore:
     """Open the log at ``path``, or make a new one there if ``options`` allow it."""
     disk = FailStopVfs(vfs)
+    check_way(disk, path)
     found = disk.stat(path)
     if found is not None and found.kind is FileKind.FILE:
         raise NotALog(f"{path} is a file: give the directory of a log, or a new one")
@@ -107,6 +108,10 @@ class _Opening:
         self._node = NodeStore(disk, path, manifest, wal, OpenSegments(disk), lock)
         self._applier = Applier(self._node, self._load_files, is_replay=True)
         self._wal_file = 0
+        self._known_ends = {
+            stream.stream: stream.state.context.llsn_end for stream in manifest.streams
+        }
+        """Where the ordered part of each stream ended when the manifest was written."""
         self._sparse: set[int] = set()
         """Streams whose entries in the WAL do not follow one another without holes."""
 
@@ -250,7 +255,14 @@ class _Opening:
             self._sparse.add(store.stream)
         stored = StoredBatch(batch.first_llsn, batch.end_llsn, bytes(batch.data))
         store.apply_batch(stored, wal_file, record.previous_llsn)
-        if batch.producer and store.producers.is_new(batch.producer, batch.sequence):
+        # What the manifest knows of producers has every append up to its context, and of those
+        # that it has forgotten by then nothing must come back.
+        is_known = batch.end_llsn <= self._known_ends[store.stream]
+        if (
+            batch.producer
+            and not is_known
+            and store.producers.is_new(batch.producer, batch.sequence)
+        ):
             store.producers.record(batch.producer, batch.sequence, batch.first_llsn, batch.count)
 
     def _replay_commit(self, store: StreamStore, context: CommitContext) -> None:

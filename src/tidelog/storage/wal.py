@@ -149,23 +149,31 @@ class Wal:
         path = wal_path(self._directory, number)
         salt = secrets.randbits(64)
         spare = self._take_spare()
-        file = self._vfs.open(spare, write=True) if spare else self._create_filled(path)
+        file: File | None = None
         try:
+            file = self._vfs.open(spare, write=True) if spare else self._create_filled(path)
             header = encode_file_header(number, salt, self._log_id, self.sequence)
             file.write_at(0, (header,))
             file.sync()
             if spare:
                 self._vfs.rename(spare, path)
             self._vfs.sync_dir(self._directory)
-        except BaseException as error:
-            file.close()
-            if isinstance(error, DiskFull) and not spare:
-                self._vfs.unlink(path)
+        except BaseException:
+            if file is not None:
+                file.close()
+            self._forget(path)
             raise
         if self._file is not None:
             self._file.close()
         self._file, self._salt, self._offset, self.number = file, salt, FILE_HEADER_BYTES, number
         self._filled = file.size()
+
+    def _forget(self, path: str) -> None:
+        """Delete a file that was not switched to, for good: the current one may still go on."""
+        with suppress(LogError):
+            if self._vfs.stat(path) is not None:
+                self._vfs.unlink(path)
+                self._vfs.sync_dir(self._directory)
 
     def _create_filled(self, path: str) -> File:
         fill = min(self._file_bytes, _FOREGROUND_FILL_BYTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from tidelog.errors import BadAddress, BadOption
 from tidelog.net.endpoint import parse_endpoint
 from tidelog.runtime.config import Config, Role, advertised, check_config, members_of
 from tidelog.runtime.config_sources import KEYS, Loaded, load_config, read_config, value_of, written
+from tidelog.runtime.gateway import GatewayOptions
+from tidelog.runtime.process_options import gateway_options
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
 MINIMAL = {"TIDELOG_NODE__DATA": "somewhere"}
@@ -43,6 +46,12 @@ def test_the_environment_wins_over_the_file_and_the_file_over_defaults(tmp_path:
     assert loaded.origins["node.data"] == f"{file}:2"
     assert loaded.origins["timing.ping"] == f"{file}:6"
     assert loaded.origins["log.level"] == "default"
+
+
+def test_how_long_stages_are_kept_is_told_to_gateways(tmp_path: Path) -> None:
+    config = from_text(tmp_path, "[timing]\nstages = 86400\n").config
+    assert gateway_options(config).stage_seconds == 86400.0
+    assert gateway_options(Config()) == GatewayOptions(replicas=Config().cluster.replicas)
 
 
 def test_one_address_needs_no_brackets(tmp_path: Path) -> None:
@@ -78,6 +87,9 @@ def _in_environment(value: object) -> str:
         ("[storage]\nwal_file_bytes = '1'", r"should be a whole number"),
         ("[node]\ndata = 1", r"node.data is 1, and should be text"),
         ("[node\n", r"is not written in TOML"),
+        ("[cluster]\nreplicas = " + "9" * 5_000, r"is not written in TOML"),
+        ("[cluster]\nreplicas = 0x" + "f" * 5_000, r"cluster.replicas is 0xf+, and should be"),
+        ("a = " + "[" * 5_000, r"is not written in TOML"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_place(
@@ -92,6 +104,12 @@ def test_what_is_wrong_in_the_environment_is_told_with_the_variable() -> None:
         read_config(None, {"TIDELOG_TIMING__PING": "0"})
     with pytest.raises(BadOption, match=r"TIDELOG_NODE__DATE: .* is node.data meant\?"):
         read_config(None, {"TIDELOG_NODE__DATE": "x"})
+
+
+def test_a_variable_that_is_not_utf8_is_named() -> None:
+    for name, value in (("LOG__FORMAT", b"\xff"), ("NODE__DATA", b"/srv/\xe4")):
+        with pytest.raises(BadOption, match=rf"environment TIDELOG_{name}: .* should be UTF-8"):
+            read_config(None, {f"TIDELOG_{name}": os.fsdecode(value)})
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -118,6 +136,19 @@ def test_a_node_needs_a_directory() -> None:
         ("CLUSTER__METADATA", "tcp://a:1", "1@tcp://host:port"),
         ("CLUSTER__METADATA", "0@tcp://a:1", "1@tcp://host:port"),
         ("CLUSTER__METADATA", "1@a:1", "no address to listen at"),
+        ("CLUSTER__METADATA", "1@tcp://a:1,1@tcp://b:1", "node 1 is named 2 times"),
+        ("CLUSTER__METADATA", "1@tcp://a:0", "name the port"),
+        ("CLUSTER__METADATA", "1@tcp://[0::0]:1", "name the host"),
+        ("CLUSTER__METADATA", "9" * 5_000 + "@tcp://a:1", "1@tcp://host:port"),
+        ("CLUSTER__METADATA", f"{1 << 63}@tcp://a:1", "1@tcp://host:port"),
+        ("NODE__LISTEN", "tcp://0.0.0.0:7447", "node.advertise is missing"),
+        ("NODE__PEERS", "tcp://[0::0]:7449", "node.advertise_peers is missing"),
+        ("NODE__PEERS", "tcp://0:7449", "node.advertise_peers is missing"),
+        ("NODE__ADVERTISE", "nowhere", "node.advertise: .* is no address"),
+        ("NODE__ADVERTISE", "tcp://0.0.0.0:7447", "node.advertise: .* name the host"),
+        ("NODE__ADVERTISE", "unix:///a b", "node.advertise: .* spaces"),
+        ("NODE__ADVERTISE_PEERS", "tcp://a:0", "node.advertise_peers: .* name the port"),
+        ("NODE__DATA", "a\0b", "zero byte"),
         ("CLUSTER__ID", "12", "no cluster id"),
         ("TIMING__SUSPECT", "0.2", "at least twice timing.ping"),
         ("TIMING__OPERATOR_TICK", "0.3", "at most timing.ping"),

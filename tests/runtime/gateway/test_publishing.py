@@ -15,7 +15,8 @@ from tests.server.raw import RawClient, batch_of, run, sealed, until
 from tidelog.client.refusals import error_of
 from tidelog.core.order.commands import StreamStatus
 from tidelog.embedded.reader import read_range
-from tidelog.embedded.staging import PUBLISH_TOPIC, STAGE_TOPIC
+from tidelog.embedded.stages import STAGE_TOPIC
+from tidelog.embedded.staging import PUBLISH_TOPIC
 from tidelog.errors import (
     DeadlineExceeded,
     LeaderLost,

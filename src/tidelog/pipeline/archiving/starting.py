@@ -11,6 +11,7 @@ from tidelog.pipeline.archiving.home import locked_home
 from tidelog.pipeline.archiving.progress import ArchiveProgress, ArchiveSummary
 from tidelog.pipeline.archiving.running import Plan, run
 from tidelog.pipeline.archiving.tasks import SparkWriter
+from tidelog.pipeline.log_options import log_options
 from tidelog.storage.os_vfs import OsVfs
 from tidelog.storage.vfs import Vfs
 
@@ -34,7 +35,7 @@ def start(
     with tidelog.connect(url, topic=topic, timeout=timeout) as log:
         make_directory(vfs, directory)
         with locked_home(vfs, str(directory)) as home:
-            options = {"endpoint": url, "topic": log.name}
+            options = log_options(url, log.name, timeout)
             write = SparkWriter(spark, options, str(directory))
             return run(log, log.log_id.hex(), home, write, plan, now_us=now_us, progress=progress)
 

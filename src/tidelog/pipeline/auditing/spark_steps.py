@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tidelog.pipeline.arrow_tables import grouped
 from tidelog.pipeline.auditing.comparing import compare
 from tidelog.pipeline.auditing.coverage import TopicOrder, cover
 from tidelog.pipeline.auditing.findings import AuditProgress
@@ -64,7 +65,9 @@ class SparkSteps:
             return compare(table, topic_of)
 
         buckets = entries.repartition(_partitions(_buckets(tasks)), "stream", "bucket")
-        compared = buckets.groupBy("stream", "bucket").applyInArrow(compare_bucket, RUNS_DDL)
+        compared = buckets.groupBy("stream", "bucket").applyInArrow(
+            grouped(compare_bucket), RUNS_DDL
+        )
         self._runs = compared.persist()
         with watched(self._spark, "audit: compare replicas", self._tell):
             return _told(self._runs)
@@ -96,7 +99,8 @@ class SparkSteps:
         runs = runs.withColumn("bucket", F.shiftright("glsn", GLSN_BUCKET_BITS))
         count = sum((one.glsn_end >> GLSN_BUCKET_BITS) + 1 for one in known.values())
         runs = runs.repartition(_partitions(count), "topic", "bucket")
-        return _told(runs.groupBy("topic", "bucket").applyInArrow(cover_bucket, TOLD_DDL))
+        covered = runs.groupBy("topic", "bucket").applyInArrow(grouped(cover_bucket), TOLD_DDL)
+        return _told(covered)
 
     def __enter__(self) -> Self:
         return self

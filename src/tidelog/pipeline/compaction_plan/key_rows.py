@@ -20,6 +20,7 @@ from xxhash import xxh3_128_digest
 from tidelog.formats.bitmaps import bitmap_of
 from tidelog.formats.entry import Kind
 from tidelog.formats.key_rows import U64, KeyRows
+from tidelog.pipeline.arrow_tables import usual
 
 ENTRY_COLUMNS: Final = (
     "stream BIGINT, llsn BIGINT, kind STRING, storage_id BIGINT, key BINARY, write_version BINARY"
@@ -44,7 +45,7 @@ _SCHEMA: Final = pa.schema(
 
 def rows_of_entries(batches: Iterator[Any], seed: int) -> Iterator[Any]:
     """The rows of record batches with ``ENTRY_COLUMNS``."""
-    for batch in batches:
+    for batch in map(usual, batches):
         places = pc.index_in(batch["kind"], value_set=_KINDS).to_numpy(zero_copy_only=False)
         kinds = _NUMBERS[places]
         decides = (kinds != Kind.APPEND) & (kinds != Kind.CONTROL)

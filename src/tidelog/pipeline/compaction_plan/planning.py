@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from tidelog.core.compaction.explain import StorageDelete
 from tidelog.core.compaction.live import live_storage_deletes
 from tidelog.formats.entry import Kind
+from tidelog.pipeline.arrow_tables import grouped
 from tidelog.pipeline.compaction_plan.judging import (
     SHADOWING,
     VERDICT_COLUMNS,
@@ -29,6 +30,7 @@ from tidelog.pipeline.compaction_plan.key_rows import (
     rows_of_entries,
     words,
 )
+from tidelog.pipeline.log_options import log_options
 
 BUCKET_ROWS: Final = 1 << 19
 """How many entries a bucket gets, about, unless their number is given."""
@@ -42,6 +44,8 @@ class Scope:
 
     url: str
     topic: str
+    timeout: float
+    """For how many seconds tasks go on trying to reach the log."""
     glsn_begin: int
     glsn_end: int
     boundary: int
@@ -67,7 +71,7 @@ class Planning:
         """``seed`` is that of the hashes of this run."""
         self._scope = scope
         reader = spark.read.format("tidelog").schema(ENTRY_COLUMNS)
-        reader = reader.option("endpoint", scope.url).option("topic", scope.topic)
+        reader = reader.options(**log_options(scope.url, scope.topic, scope.timeout))
         reader = reader.option("startingOffsets", str(scope.glsn_begin))
         reader = reader.option("endingOffsets", str(scope.glsn_end))
         # What is trimmed meanwhile needs no plan.
@@ -108,7 +112,7 @@ class Planning:
         joined = (
             verdicts.unionByName(others)
             .groupBy("stream", "window")
-            .applyInArrow(join_verdicts, VERDICT_COLUMNS)
+            .applyInArrow(grouped(join_verdicts), VERDICT_COLUMNS)
             .toArrow()
         )
         return self._sum_up(joined)

@@ -49,7 +49,7 @@ def run(
     """Plan, write down what was found, and offer it to the nodes if that is wanted."""
     started = perf_counter()
     with tidelog.connect(work.url, topic=work.topic, timeout=work.timeout) as log:
-        scope = _scope(log, work.url)
+        scope = _scope(log, work)
         entries = scope.glsn_end - scope.glsn_begin
         buckets = work.buckets or 1 + entries // BUCKET_ROWS
         found = _plan(spark, scope, buckets, progress) if entries else {}
@@ -72,15 +72,16 @@ def run(
         )
 
 
-def _scope(log: RemoteLog, url: str) -> Scope:
+def _scope(log: RemoteLog, work: Work) -> Scope:
     """Ask for the GC boundary first: it may rise meanwhile, and a lower one does no harm."""
     stats = log.stats()
     position = log.position()
     high = position.high_watermark
     boundary = min((stream.gc_boundary for stream in stats.streams), default=0)
     return Scope(
-        url=url,
+        url=work.url,
         topic=log.name,
+        timeout=work.timeout,
         glsn_begin=min(position.first_available, high + 1),
         glsn_end=high + 1,
         boundary=high if log.versions == "log" else boundary,

@@ -7,7 +7,7 @@ deletes are dropped, *before* the first entry of a new beginning is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -114,9 +114,10 @@ class Rebuilder:
 class EntrySource:
     """The entries of a topic, for batch reads."""
 
-    def __init__(self, spark: SparkSession, url: str, topic: str, columns: str) -> None:
+    def __init__(self, spark: SparkSession, options: Mapping[str, str], columns: str) -> None:
+        """``options`` are those of the source."""
         self.spark: Final = spark
-        self._options = {"endpoint": url, "topic": topic}
+        self._options = dict(options)
         self._columns = columns
 
     def between(self, begin: int, end: int) -> DataFrame:

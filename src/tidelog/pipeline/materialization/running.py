@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import tidelog
 from tidelog.errors import CorruptData, LogLocked
 from tidelog.limits import MIB
+from tidelog.pipeline.log_options import log_options
 from tidelog.pipeline.materialization.batch_range import batch_range
 from tidelog.pipeline.materialization.delta_table import DeltaFacts
 from tidelog.pipeline.materialization.facts import Facts
@@ -127,7 +128,8 @@ class _Stream:
         self._records_max = work.max_records_per_trigger or BATCH_RECORDS_MAX
         self._watch = DeleteWatch(log)
         self.table: Final = _open_table(spark, work, log, self._watch)
-        self._source = EntrySource(spark, work.url, log.name, ENTRY_COLUMNS)
+        self._options = log_options(work.url, log.name, work.timeout)
+        self._source = EntrySource(spark, self._options, ENTRY_COLUMNS)
         self._rebuilder = Rebuilder(self._source, self._watch, work.table, work.on_missed_deletes)
         self._progress = progress
         # Of another table in the same place this checkpoint would know nothing.
@@ -175,7 +177,7 @@ class _Stream:
 
     def _start(self) -> StreamingQuery:
         reader = self._spark.readStream.format("tidelog").schema(ENTRY_COLUMNS)
-        reader = reader.option("endpoint", self._work.url).option("topic", self._log.name)
+        reader = reader.options(**self._options)
         reader = reader.option("startingOffsets", str(self.table.position))
         reader = reader.option("maxRecordsPerTrigger", str(self._records_max))
         reader = reader.option("maxBytesPerTrigger", str(BATCH_BYTES_MAX))

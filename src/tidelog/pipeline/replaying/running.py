@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 import tidelog
 from tidelog.errors import BadOption
 from tidelog.pipeline.directories import literal
+from tidelog.pipeline.log_options import log_options
 from tidelog.pipeline.replaying.ledger import CHUNKS_END, Ledger, Note
 from tidelog.pipeline.replaying.mapping import Mapping, entries, materialized_entries, ordered
 from tidelog.pipeline.replaying.progress import ReplayProgress, ReplaySummary
@@ -117,7 +118,8 @@ class Replay:
         else:
             made = entries(rows, self._work.mapping)
         writer = made.write.format("tidelog").mode("append")
-        writer = writer.option("endpoint", self._work.url).option("topic", self._log.name)
+        work = self._work
+        writer = writer.options(**log_options(work.url, self._log.name, work.timeout))
         writer = writer.option("txnAppId", self._name).option("txnVersion", str(number))
         try:
             writer.save()

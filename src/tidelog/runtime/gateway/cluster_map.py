@@ -7,7 +7,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -104,6 +104,15 @@ class ClusterMap:
         """Whether a stream takes no appends any more, as far as is known."""
         order = self._known.streams.get(stream)
         return order is not None and order.status is not StreamStatus.RUNNING
+
+    async def find_sealed(self, streams: Iterable[int], seconds: float) -> int | None:
+        """One of these that takes no appends any more; a new view is asked for before it is told,
+        since it may be open again."""
+        found = [stream for stream in streams if self.is_sealed(StreamId(stream))]
+        if found:
+            with suppress(Unreachable):
+                await self.refresh(seconds)
+        return next((stream for stream in found if self.is_sealed(StreamId(stream))), None)
 
     def hosts(self, stream: StreamId) -> tuple[NodeId, ...]:
         """The nodes that hold a stream, its leader first."""

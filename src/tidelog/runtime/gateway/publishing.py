@@ -23,7 +23,8 @@ from time import time_ns
 from typing import Any, Final
 
 from tidelog.embedded.stage_facts import check_publish, expired
-from tidelog.embedded.staging import PUBLISH_TOPIC, STAGE_TOPIC
+from tidelog.embedded.stages import STAGE_TOPIC
+from tidelog.embedded.staging import PUBLISH_TOPIC
 from tidelog.errors import (
     BadOption,
     DeadlineExceeded,
@@ -46,10 +47,10 @@ from tidelog.formats.publications import (
     decode_number,
     encode_boundary,
     encode_intent,
-    encode_keys,
     encode_number,
     writer_key,
 )
+from tidelog.interface.appends import Part
 from tidelog.interface.positions import Published
 from tidelog.runtime.gateway.append_shares import PASSING
 from tidelog.runtime.gateway.cells import Cells, Lookup
@@ -59,11 +60,13 @@ from tidelog.runtime.gateway.counters import GatewayCounters
 from tidelog.runtime.gateway.finishing import Finishing
 from tidelog.runtime.gateway.reads import ClusterReads
 from tidelog.runtime.gateway.stages import Stages
+from tidelog.runtime.gateway.unfinished import unfinished, with_key, without_key
 from tidelog.runtime.gateway.upkeep import ClusterUpkeep
-from tidelog.types import StreamId
 
 _PUBLISH_SECONDS: Final = 300.0
 """What a publication may take, even if nobody waits for it any more."""
+_STAGE_SECONDS: Final = 1.0
+"""What it may take longer for each stage, since every try begins with the first one."""
 _FINISH_SECONDS: Final = 30.0
 _STEP_SECONDS: Final = 10.0
 """What a step of a publication may take that nobody waits for: others wait for its place."""
@@ -130,12 +133,13 @@ class LocalPublishing:
     async def _publish(
         self, topic: TopicManifest, key: bytes, batch: int, stages: tuple[int, ...]
     ) -> Published:
-        deadline = self._loop.time() + _PUBLISH_SECONDS
+        deadline = self._deadline(stages)
         while True:
             known = await self._intent(key)
             if known is not None and not known.is_done:
                 self._counters.publications_resumed += 1
-                known = await self._finish(key, known, deadline)
+                await self._finish(key, known, self._deadline(known.stages))
+                continue  # Others may have begun the next one meanwhile.
             if known is not None and batch <= known.batch:
                 self._forget(stages)
                 return Published(known.entries if batch == known.batch else 0, duplicate=True)
@@ -162,16 +166,17 @@ class LocalPublishing:
             number, parts = await self._stages.read(stage, self._left(deadline))
             if number != topic.topic:
                 raise BadOption(f"stage {stage} is for another topic than {topic.name!r}")
-            for part in parts:
-                self._refuse_sealed(part.stream)
+            await self._refuse_sealed(parts, deadline)
             versions += [part.version_min for part in parts if part.version_min is not None]
         return versions
 
-    def _refuse_sealed(self, stream: int) -> None:
+    async def _refuse_sealed(self, parts: Sequence[Part], deadline: float) -> None:
         """While nothing is written down, this is definite; a seal that comes later is not."""
-        if self._cluster.is_sealed(StreamId(stream)):
+        streams = [part.stream for part in parts]
+        sealed = await self._cluster.find_sealed(streams, self._left(deadline))
+        if sealed is not None:
             raise Sealed(
-                f"log stream {stream} is sealed, nothing was published: unseal it, or stage the "
+                f"log stream {sealed} is sealed, nothing was published: unseal it, or stage the "
                 "batches again for other streams"
             )
 
@@ -197,7 +202,7 @@ class LocalPublishing:
                     raise expired(stage)
             noted = decode_boundary(look(boundary_key(intent.topic)))
             _check_versions(versions, max(noted, self._cluster.boundary(intent.topic)))
-            return {key: encode_intent(intent), UNFINISHED_KEY: _with(look, key)}
+            return {key: encode_intent(intent), UNFINISHED_KEY: with_key(look, key)}
 
         await self._cells.change(self._notes, decide, self._left(deadline))
         return began
@@ -229,7 +234,7 @@ class LocalPublishing:
                 found = done if value is None else decode_intent(value)
                 return {}
             found = done
-            return {key: encode_intent(done), UNFINISHED_KEY: _without(look, key)}
+            return {key: encode_intent(done), UNFINISHED_KEY: without_key(look, key)}
 
         await self._cells.change(self._notes, decide, self._left(deadline))
         return found
@@ -266,8 +271,7 @@ class LocalPublishing:
         if intent is None or intent.is_done:
             return Published(0, duplicate=True)
         self._counters.publications_resumed += 1
-        deadline = self._loop.time() + _PUBLISH_SECONDS
-        done = await self._finish(key, intent, deadline, _STEP_SECONDS)
+        done = await self._finish(key, intent, self._deadline(intent.stages), _STEP_SECONDS)
         self._forget(intent.stages)
         return Published(done.entries, duplicate=True)
 
@@ -285,7 +289,7 @@ class LocalPublishing:
 
         def decide(look: Lookup) -> Mapping[bytes, bytes]:
             nonlocal noted
-            needed = [min(intent.stages) for intent in _unfinished(look) if intent.stages]
+            needed = [min(intent.stages) for intent in unfinished(look) if intent.stages]
             noted = max(min([end, *needed]), decode_number(look(EXPIRED_KEY)))
             return {EXPIRED_KEY: encode_number(noted)}
 
@@ -309,7 +313,7 @@ class LocalPublishing:
 
             def decide(look: Lookup) -> Mapping[bytes, bytes]:
                 nonlocal is_free
-                is_free = all(intent.topic != topic.topic for intent in _unfinished(look))
+                is_free = all(intent.topic != topic.topic for intent in unfinished(look))
                 known = decode_boundary(look(boundary_key(topic.topic)))
                 if not is_free or version <= known:
                     return {}
@@ -346,6 +350,9 @@ class LocalPublishing:
         value = await self._cells.look(self._notes, key)
         return None if value is None else decode_intent(value)
 
+    def _deadline(self, stages: Sequence[int]) -> float:
+        return self._loop.time() + _PUBLISH_SECONDS + len(stages) * _STAGE_SECONDS
+
     def _left(self, deadline: float) -> float:
         left = deadline - self._loop.time()
         if left <= 0:
@@ -376,20 +383,3 @@ def _check_versions(versions: Sequence[int], boundary: int) -> None:
                 f"write version {version} is not above the GC boundary {boundary}: "
                 "write with a newer version"
             )
-
-
-def _unfinished(look: Lookup) -> list[Intent]:
-    """All publications that are written down and not done."""
-    values = [look(key) for key in decode_keys(look(UNFINISHED_KEY))]
-    intents = [decode_intent(value) for value in values if value is not None]
-    return [intent for intent in intents if not intent.is_done]
-
-
-def _with(look: Lookup, key: bytes) -> bytes:
-    others = [other for other in decode_keys(look(UNFINISHED_KEY)) if other != key]
-    return encode_keys((*others, key))
-
-
-def _without(look: Lookup, key: bytes) -> bytes:
-    keys = decode_keys(look(UNFINISHED_KEY))
-    return encode_keys(tuple([other for other in keys if other != key]))

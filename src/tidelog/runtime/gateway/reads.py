@@ -180,7 +180,8 @@ class ClusterReads:
 
     async def find_end(self, topic: TopicManifest, message: FindEnd, seconds: float) -> Position:
         high = await self._waiting.high_watermark(topic, seconds)
-        if self._local.readable(topic) or not message.bytes_max:
+        bounded = message.bytes_max or message.records_max
+        if self._local.readable(topic) or not bounded:
             return await self._local.find_end(topic, message, high)
         for node in self._holders.groups(topic.streams):
             with suppress(*TRY_ANOTHER):

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from time import time_ns
 from typing import Final
 
 from tidelog.embedded.pages import EnginePage
 from tidelog.embedded.stage_facts import check_parts, expired
-from tidelog.embedded.staging import STAGE_TOPIC
+from tidelog.embedded.stages import STAGE_TOPIC
 from tidelog.errors import (
     BatchTooLarge,
     Busy,
     DeadlineExceeded,
     LeaderLost,
     NotLeader,
+    OutOfRange,
+    Sealed,
     Trimmed,
 )
 from tidelog.formats.batch import BatchBody
@@ -64,6 +67,7 @@ class Stages:
     async def stage(self, topic: TopicManifest, parts: Sequence[Part], seconds: float) -> int:
         """Keep parts until they are published; returns the number of the stage."""
         check_parts(topic, parts)
+        await self._refuse_sealed(parts, seconds)
         pieces = staged_pieces(topic.topic, [(part.stream, part.body) for part in parts])
         size = sum(map(len, pieces))
         if size > VALUE_BYTES_MAX:
@@ -79,6 +83,15 @@ class Stages:
         except TimeoutError:
             raise DeadlineExceeded("the stage was not ordered in time") from None
 
+    async def _refuse_sealed(self, parts: Sequence[Part], seconds: float) -> None:
+        """A publication of this would be refused: who stages it had better know at once."""
+        sealed = await self._cluster.find_sealed([part.stream for part in parts], seconds)
+        if sealed is not None:
+            raise Sealed(
+                f"log stream {sealed} is sealed, nothing was staged: unseal it; only entries "
+                "without keys can go to another one"
+            )
+
     async def _append(self, topic: TopicManifest, body: BatchBody, seconds: float) -> int:
         """Append until it is known where: a stage that nobody knows of just expires."""
         deadline = asyncio.get_running_loop().time() + seconds
@@ -92,27 +105,26 @@ class Stages:
                 await self._cluster.wait_for_change(_PAUSE_SECONDS)
 
     async def read(self, number: int, seconds: float) -> tuple[int, list[Part]]:
-        """For which topic a stage is, and its parts; StageExpired if it is not there."""
+        """For which topic a stage is, and its parts; StageExpired if it is not there.
+
+        Busy if whoever has it is behind, and stays so: a page that ends before the stage, or a
+        replica that does not know its place yet, says nothing about it.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
         topic = await self._cluster.find_topic(STAGE_TOPIC, seconds)
         request = ReadPage(topic.name, number, number + 1)
-        await self._waiting.catch_up(topic, topic.streams, number + 1, seconds)
-
-        def unpack(page: EnginePage) -> tuple[int, list[Part]]:
-            for _, piece in page.pieces:
-                if piece.batch.kind_at(piece.begin) == Kind.CONTROL:
-                    break
-                header, batches = decode_staged(piece.first_value())
-                bodies = map(body_of, batches)
-                return header.topic, [
-                    Part(stream, body, smallest_version(body))
-                    for stream, body in zip(header.streams, bodies, strict=True)
-                ]
-            raise expired(number)
-
-        try:
-            return await self._reads.page(topic, request, seconds, unpack)
-        except Trimmed as error:
-            raise expired(number) from error
+        while True:
+            left = max(deadline - loop.time(), _PAUSE_SECONDS)
+            await self._waiting.catch_up(topic, topic.streams, number + 1, left)
+            try:
+                return await self._reads.page(topic, request, left, partial(_unpack, number))
+            except Trimmed as error:
+                raise expired(number) from error
+            except (OutOfRange, Busy) as error:
+                if loop.time() + _PAUSE_SECONDS >= deadline:
+                    raise Busy(f"stage {number} cannot be read yet: {error}") from error
+            await self._cluster.wait_for_change(_PAUSE_SECONDS)
 
     async def range(self, seconds: float) -> tuple[int, int]:
         """The first stage that is kept, and the one that comes next."""
@@ -133,3 +145,19 @@ class Stages:
         ]
         streams = here or topic.streams
         return streams[next(self._turn) % len(streams)]
+
+
+def _unpack(number: int, page: EnginePage) -> tuple[int, list[Part]]:
+    """The stage of this number, which is all that a page is about."""
+    if page.glsn_end <= number:
+        raise Busy("its replicas are behind")
+    for _, piece in page.pieces:
+        if piece.batch.kind_at(piece.begin) == Kind.CONTROL:
+            break
+        header, batches = decode_staged(piece.first_value())
+        bodies = map(body_of, batches)
+        return header.topic, [
+            Part(stream, body, smallest_version(body))
+            for stream, body in zip(header.streams, bodies, strict=True)
+        ]
+    raise expired(number)

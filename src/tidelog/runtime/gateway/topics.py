@@ -58,7 +58,12 @@ class Topics:
         address = self._cluster.address
         leader = self._replicas.leader_of(stream)
         replicas = [address(node) for node in self._cluster.hosts(stream)]
-        return Placement(stream, address(leader), tuple([place for place in replicas if place]))
+        return Placement(
+            stream,
+            address(leader),
+            tuple([place for place in replicas if place]),
+            self._cluster.is_sealed(stream),
+        )
 
     # -- making more --------------------------------------------------------------------------
 
