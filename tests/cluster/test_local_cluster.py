@@ -16,8 +16,11 @@ import tidelog
 from tests.cli.running import PROCESS_SECONDS, run, spawned
 from tidelog.errors import Unauthorized, Unreachable
 from tidelog.runtime.identity import DRAWN_NODE_BEGIN
-from tidelog.runtime.local_layout import HOST
+from tidelog.runtime.local_layout import HOST, load_layout, new_layout, save_layout
 from tidelog.runtime.local_nodes import free_ports
+from tidelog.storage.fail_stop import FailStopVfs
+from tidelog.storage.log_directory import take_lock
+from tidelog.storage.os_vfs import OsVfs
 from tidelog.testing import LocalCluster
 
 
@@ -160,6 +163,20 @@ def test_up_starts_a_cluster_and_goes_on_with_it(tmp_path: Path) -> None:
     assert "holds a cluster" in run("up", "-d", tmp_path / "data", "--embedded", code=4).stderr
 
 
+def test_up_starts_no_node_but_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the environment is that of another one."""
+    theirs = tmp_path / "theirs"
+    run("node", "init", "-d", theirs, "--new-cluster", "--id", 1)
+    before = sorted(theirs.rglob("*"))
+    monkeypatch.setenv("TIDELOG_NODE__DATA", str(theirs))
+    port = free_ports(HOST).clients
+    with spawned("up", "-d", tmp_path / "data", "--nodes", 1, "--port", port) as process:
+        _read_until(process, b"Ctrl-C")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PROCESS_SECONDS) == 0
+    assert sorted(theirs.rglob("*")) == before
+
+
 def _read_until(process: subprocess.Popen[bytes], end: bytes) -> str:
     assert process.stdout is not None
     lines: list[bytes] = []
@@ -176,6 +193,25 @@ def test_up_tells_of_a_port_that_is_taken(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         found = run("up", "-d", tmp_path / "data", "--port", port, code=1)
     assert f"port {port}" in found.stderr
+
+
+def test_up_leaves_a_cluster_alone_that_another_one_runs(tmp_path: Path) -> None:
+    """It would give the nodes other ports as they run."""
+    layout = new_layout(bytes(16), [HOST], [free_ports(HOST)])
+    save_layout(layout, tmp_path)
+    lock = take_lock(FailStopVfs(OsVfs()), str(tmp_path))
+    port = free_ports(HOST).clients
+    assert "another process" in run("up", "-d", tmp_path, "--port", port, code=6).stderr
+    lock.release()
+    assert load_layout(tmp_path) == layout
+
+
+def test_up_needs_a_directory_and_a_port(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "data"):
+        assert "cannot be a directory" in run("up", "-d", path, code=4).stderr
+    assert "--embedded" in run("up", "-d", tmp_path / "data", "--port", 0, code=1).stderr
+    assert "holds no cluster" not in run("up", "-d", tmp_path / "data", "--port", 0, code=1).stderr
 
 
 def test_up_leaves_other_things_alone(tmp_path: Path) -> None:

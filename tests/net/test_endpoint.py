@@ -48,6 +48,7 @@ def test_the_port_has_a_default(text: str) -> None:
         "tcp://host:",
         "tcp://host:port",
         "tcp://host:65536",
+        pytest.param("tcp://host:" + "9" * 5_000, id="a port without end"),
         "tcp://host:-1",
         "tcp://host:\u0661",  # a digit, but not one of ours
         "tcp://::1:7000",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import socket
 from pathlib import Path
@@ -26,8 +28,9 @@ from tidelog.core.session.messages import (
     LogEntryWrite,
     SessionBegun,
 )
+from tidelog.core.session.output import Prepare
 from tidelog.embedded.options import Options
-from tidelog.errors import ConnectionLost, LogError
+from tidelog.errors import ConnectionLost, DiskFull, LogError, LogLocked
 from tidelog.formats.messages import Hello, Refused, decode_answer, encode_message
 from tidelog.formats.wire import encode_frame
 from tidelog.invariants import InvariantViolation
@@ -55,6 +58,49 @@ def test_a_directory_that_is_in_use_is_told(tmp_path: Path) -> None:
         )
     assert done.returncode == 6
     assert "open in another process" in done.stderr
+
+
+def test_an_empty_directory_has_one_service_and_is_free_after_it(tmp_path: Path) -> None:
+    with LocalReplica.at(tmp_path / "data"):
+        done = run_tidelog(
+            "replica", "--data", str(tmp_path / "data"), "--listen", "tcp://127.0.0.1:0"
+        )
+        assert done.returncode == 6
+        assert "open in another process" in done.stderr
+    recorded: dict[int, int] = {}
+    with LocalReplica.at(tmp_path / "data") as again, RawMaster(again, recorded) as master:
+        assert isinstance(master.write(0, 1, b"a"), Ack)
+
+
+def test_a_directory_stays_locked_when_its_store_could_not_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, wanted = str(tmp_path / "data"), Prepare(1, "ab" * 16, 1)
+    store = ReplicaStore(OsVfs(), path)
+    store.open()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", full)
+        with pytest.raises(DiskFull):
+            store.prepare(wanted)
+    with pytest.raises(LogLocked):
+        ReplicaStore(OsVfs(), path).open()
+    assert store.prepare(wanted)
+    store.close()
+    again = ReplicaStore(OsVfs(), path)
+    again.open()
+    again.close()
+
+
+def test_a_directory_below_a_file_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "data", tmp_path / "none" / "data"):
+        done = run_tidelog("replica", "--data", str(path), "--listen", "tcp://127.0.0.1:0")
+        assert done.returncode == 4
+        assert "there is no directory" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

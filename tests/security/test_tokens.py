@@ -26,7 +26,7 @@ from tidelog.client.retries import Reconnect
 from tidelog.errors import BadOption, ConnectionLost, Unauthorized
 from tidelog.formats.messages import Describe, Hello, Refused, encode_message
 from tidelog.net import security as security_module
-from tidelog.net.endpoint import Endpoint, TcpEndpoint
+from tidelog.net.endpoint import Endpoint, TcpEndpoint, UnixEndpoint
 from tidelog.net.security import ClientSecurity, ServerSecurity, read_tokens
 from tidelog.server.metrics import render_metrics
 
@@ -270,3 +270,30 @@ def test_tokens_that_travel_in_plain_text_are_warned_of(
     security = server(tokens=(TOKEN,)) if endpoint.tls else BOTH
     security.context_for((endpoint,))
     assert ("in plain text" in caplog.text) == warned
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "security", "warned"),
+    [
+        (TcpEndpoint("10.0.0.1", 1), ServerSecurity(), True),
+        (TcpEndpoint("10.0.0.1", 1, tls=True), server(), True),
+        (TcpEndpoint("10.0.0.1", 1, tls=True), server(client_ca="ca"), False),
+        (TcpEndpoint("10.0.0.1", 1, tls=True), server(tokens=(TOKEN,)), False),
+        (TcpEndpoint("::1", 1), ServerSecurity(), False),
+        (UnixEndpoint("/run/socket"), ServerSecurity(), False),
+    ],
+)
+def test_a_door_that_stands_open_to_other_machines_is_warned_of(
+    caplog: pytest.LogCaptureFixture, endpoint: Endpoint, security: ServerSecurity, warned: bool
+) -> None:
+    security.context_for((endpoint,))
+    assert ("may do everything" in caplog.text) == warned
+
+
+def test_certificates_guard_no_plain_door_beside_the_one_with_tls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plain, guarded = TcpEndpoint("10.0.0.1", 1), TcpEndpoint("10.0.0.1", 2, tls=True)
+    server(client_ca="ca").context_for((guarded, plain))
+    assert f"whoever reaches {plain} may do everything" in caplog.text
+    assert str(guarded) not in caplog.text

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
+from contextlib import ExitStack
 from random import Random
 
 import pytest
 
 from tests.embedded.logs import INLINE, gated
-from tests.server.raw import TOPIC, RawClient, Served, batch_of, run, serving, until
+from tests.security.material import server
+from tests.server.raw import LOCAL, TOPIC, RawClient, Served, batch_of, run, serving, until
 from tidelog.errors import BadFrame, ConnectionLost
 from tidelog.formats.messages import (
     AppendBatches,
@@ -27,10 +31,12 @@ from tidelog.formats.messages import (
 from tidelog.formats.wire import encode_frame
 from tidelog.limits import HELLO_BYTES_MAX, IN_FLIGHT_REQUESTS_MAX, KIB, MIB
 from tidelog.net.connection import Patience
+from tidelog.net.endpoint import Endpoint, TcpEndpoint
 from tidelog.server.node import NodeOptions
 from tidelog.testing.disk import SimDisk
 
 IMPATIENT = NodeOptions(patience=Patience(hello=0.1, frame=0.1, write=0.1, close=0.1))
+LISTENERS = [LOCAL, TcpEndpoint("127.0.0.1", 0, tls=True)]
 PATIENT = NodeOptions(patience=Patience(hello=600, frame=600))
 
 
@@ -76,6 +82,36 @@ def test_garbage_ends_the_connection_that_sent_it(data: bytes) -> None:
             assert served.node.parts.counters.refused["BadFrame"] == 1
             assert isinstance(await other.ask(Ping()), Done)
             await is_served(served)
+
+    run(main())
+
+
+@pytest.mark.parametrize("end", LISTENERS)
+def test_strangers_leave_a_process_descriptors_for_its_files(
+    monkeypatch: pytest.MonkeyPatch, end: Endpoint
+) -> None:
+    """Who has no file left stops: a log cannot do without one."""
+    first_free = os.dup(0)
+    os.close(first_free)
+    few = 2 * (first_free + 20)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (few, few))
+    security = server() if end.tls else None
+
+    async def main() -> None:
+        async with serving(node_options=PATIENT, endpoints=(end,), security=security) as served:
+            found = served.endpoints[0]
+            assert isinstance(found, TcpEndpoint)
+            counters = served.node.parts.counters
+            with ExitStack() as strangers:
+                for _ in range(60):
+                    stranger = socket.create_connection((found.host, found.port))
+                    strangers.enter_context(stranger)
+                await until(lambda: counters.connections_total == 60, "all came")
+                await until(lambda: counters.connections < 20, "most were hung up on")
+                assert counters.refused["Busy"] >= 40
+            await until(lambda: not counters.connections, "all went")
+            if not end.tls:
+                await is_served(served)
 
     run(main())
 

@@ -85,6 +85,9 @@ def test_health_and_readiness_follow_the_node() -> None:
             assert await get(endpoint, "/readyz?verbose") == (200, "ready\n")
             await served.node.stop()
             assert await get(endpoint, "/readyz") == (503, "stopped\n")
+            status, text = await get(endpoint, "/metrics")
+            assert status == 503
+            assert "stopping" in text
 
     run(main())
 

@@ -26,7 +26,9 @@ def start(config: str | None, until_eof: bool) -> None:
     loaded = load_config(config)
     from tidelog.net.loops import run
     from tidelog.runtime.running import run_node
+    from tidelog.storage.machine_facts import raise_open_files
     from tidelog.storage.process_memory import keep_freed_memory
 
+    raise_open_files()
     keep_freed_memory()
     run(run_node(loaded.config, until_eof=until_eof, ready=tell_ready))

@@ -42,8 +42,10 @@ def command(data: str, endpoints: tuple[str, ...], http: str, security: ServerSe
     from tidelog.net.loops import run
     from tidelog.replica_service.serve import serve_replica
     from tidelog.replica_service.service import ServiceOptions
+    from tidelog.storage.machine_facts import raise_open_files
     from tidelog.storage.process_memory import keep_freed_memory
 
+    raise_open_files()
     keep_freed_memory()
     run(
         serve_replica(

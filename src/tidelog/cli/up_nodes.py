@@ -33,6 +33,9 @@ from tidelog.runtime.local_layout import (
     save_layout,
 )
 from tidelog.runtime.local_nodes import LocalNode, TemporaryPlace
+from tidelog.storage.fail_stop import FailStopVfs
+from tidelog.storage.log_directory import LOCK_NAME, take_lock
+from tidelog.storage.os_vfs import OsVfs
 
 NODES: Final = 3
 _READY_SECONDS: Final = 60.0
@@ -43,7 +46,10 @@ _TOPIC: Final = "default"
 @contextmanager
 def temporary_data(data: Path, ephemeral: bool) -> Iterator[Path]:
     """The directory to use; one that is kept for no longer than this if it is ephemeral."""
-    place = TemporaryPlace(None if ephemeral else data)
+    try:
+        place = TemporaryPlace(None if ephemeral else data)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotALog(f"{data} cannot be a directory: {error.strerror}") from None
     try:
         yield place.path
     finally:
@@ -55,7 +61,8 @@ def check_kind(directory: Path, embedded: bool) -> None:
     is_cluster = (directory / LAYOUT_NAME).exists()
     if embedded and is_cluster:
         raise NotALog(f"{directory} holds a cluster: leave --embedded out, or give another --data")
-    if not embedded and not is_cluster and any(directory.iterdir()):
+    others = [name for name in directory.iterdir() if name.name != LOCK_NAME]
+    if not embedded and not is_cluster and others:
         raise NotALog(
             f"{directory} is not empty and holds no cluster: give another --data, or --embedded "
             "for the log of one process"
@@ -63,7 +70,18 @@ def check_kind(directory: Path, embedded: bool) -> None:
 
 
 def run_cluster(directory: Path, nodes: int | None, port: int | None, streams: int) -> None:
-    """Start all, tell what to try, and stop all when asked to."""
+    """Start all, tell what to try, and stop all when asked to.
+
+    One at a time: another one would give the nodes other ports and configurations as they run.
+    """
+    lock = take_lock(FailStopVfs(OsVfs()), str(directory.absolute()))
+    try:
+        _run_locked(directory, nodes, port, streams)
+    finally:
+        lock.release()
+
+
+def _run_locked(directory: Path, nodes: int | None, port: int | None, streams: int) -> None:
     layout = _layout(directory, nodes, port)
     plan = plan_of(layout, directory)
     running = nodes_of(layout, plan)
@@ -85,6 +103,8 @@ def run_cluster(directory: Path, nodes: int | None, port: int | None, streams: i
 
 def _layout(directory: Path, nodes: int | None, port: int | None) -> Layout:
     """The cluster that is there, with more nodes if they are asked for; or a new one."""
+    if port == 0:
+        raise BadOption("--port 0 is for --embedded: name the first port of the first node")
     found = load_layout(directory)
     if found is None:
         count = nodes or NODES

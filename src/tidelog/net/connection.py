@@ -3,6 +3,7 @@
 N1  nothing waits for ever: a hello, a frame that has begun, a peer that does not read, and a
     closed connection that still has to send each have a deadline
 N2  while reading is paused no frame is handed on, not even one that has arrived
+N3  who connects leaves the process descriptors for its files: beyond that it is hung up on at once
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from socket import (
 )
 from typing import Final, Protocol, cast
 
-from tidelog.errors import BadFrame, ConnectionLost, DeadlineExceeded, LogError
+from tidelog.errors import BadFrame, Busy, ConnectionLost, DeadlineExceeded, LogError
 from tidelog.formats.checksum import Buffer
 from tidelog.formats.wire import FrameHeader, encode_frame
 from tidelog.limits import ATTACHMENT_BYTES_MAX, MESSAGE_BYTES_MAX
@@ -83,6 +84,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._lost = False
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
+        self._descriptor_end = 0
         # What arrives.
         self._arriving = FrameAssembly(admit)
         self._frame_since: float | None = None
@@ -130,6 +132,10 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Both sides have said hello: from now on frames may be large."""
         self._arriving.open_up(message_max, attachment_max)
         self._cancel_timer(self._on_hello_deadline)
+
+    def mind_descriptors(self, end: int) -> None:
+        """Before it is made: a socket with this number or a higher one is not kept (N3)."""
+        self._descriptor_end = end
 
     def keep_alive(self) -> None:
         """Have the system tell within half a minute of a peer that vanished without a word."""
@@ -227,12 +233,22 @@ class FrameConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Those of uvloop are no subclasses of asyncio's.
         self._transport = cast("asyncio.Transport", transport)
-        if self._ending:
+        if self._is_one_too_many():
+            self._break(Busy("the process has too many connections: try again later"))
+            self.abort()
+        elif self._ending:
             self._end_writing(self._transport)
         else:
             self._flush()
             if self._arriving.awaits_hello:
                 self._start_timer(self._on_hello_deadline, self._patience.hello)
+
+    def _is_one_too_many(self) -> bool:
+        """N3: the system gives the lowest number that is free."""
+        if not self._descriptor_end or self._transport is None:
+            return False
+        found = self._transport.get_extra_info("socket")
+        return found is not None and found.fileno() >= self._descriptor_end
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = self._broken = True

@@ -24,7 +24,10 @@ _TLS_URL: Final = "tidelog+tls://"
 _UNIX_URL: Final = "tidelog+unix://"
 URL_SCHEMES: Final = (_URL, _TLS_URL, _UNIX_URL)
 _PORT_END: Final = 1 << 16
+_PORT_DIGITS_MAX: Final = 5
 _ADDRESSES_MAX: Final = 64
+_WILDCARD_SIGNS: Final = "0.:"
+"""Of these alone consist 0.0.0.0, ::, 0::0 and 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,23 @@ def parse_endpoint(text: str) -> Endpoint:
     )
 
 
+def parse_told(text: str) -> Endpoint:
+    """An address that others are told; BadAddress if they could do nothing with it."""
+    endpoint = parse_endpoint(text)
+    if is_wildcard(endpoint):
+        raise BadAddress(f"nobody can connect to {text!r}: name the host")
+    if isinstance(endpoint, TcpEndpoint) and not endpoint.port:
+        raise BadAddress(f"nobody can connect to {text!r}: name the port")
+    if " " in text or not text.isprintable():
+        raise BadAddress(f"{text!r} has spaces or signs that cannot be told to others")
+    return endpoint
+
+
+def is_wildcard(endpoint: Endpoint) -> bool:
+    """Whether it means all addresses of a machine: good to listen at, and nowhere to connect to."""
+    return isinstance(endpoint, TcpEndpoint) and not endpoint.host.strip(_WILDCARD_SIGNS)
+
+
 def parse_http(text: str) -> TcpEndpoint:
     """An address for HTTP: ``host:port``, with ``http://`` before it or without."""
     return _tcp(text.removeprefix(_HTTP).removesuffix("/"), text, DEFAULT_HTTP_PORT)
@@ -151,6 +171,7 @@ def _tcp(
         port = port if colon else str(default_port)
     if not host or not host.isprintable() or any(sign in host for sign in " /?#@[]"):
         raise BadAddress(f"{text!r} names no host: write it as host:port")
-    if not (port.isascii() and port.isdecimal() and int(port) < _PORT_END):
+    is_number = port.isascii() and port.isdecimal() and len(port) <= _PORT_DIGITS_MAX
+    if not is_number or int(port) >= _PORT_END:
         raise BadAddress(f"{text!r}: {port!r} is no port, use a number below {_PORT_END}")
     return TcpEndpoint(host, int(port), tls)

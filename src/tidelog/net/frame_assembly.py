@@ -2,7 +2,8 @@
 
 A1  lengths are checked against the limits before anything is allocated; until ``open_up`` the
     limits are those of a hello, and an owner with a budget admits every frame
-A2  every byte is copied at most once; large parts arrive where they stay
+A2  a peer that says nothing takes no memory
+A3  every byte is copied at most once; large parts arrive where they stay
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ Frame: TypeAlias = tuple[FrameHeader, bytes, memoryview]
 
 _BUFFER_BYTES: Final = 64 * KIB
 _NOTHING: Final = memoryview(b"")
+_SCRATCH: Final = memoryview(bytearray(_BUFFER_BYTES))
+"""Of all connections: what they put there is not looked at."""
 
 
 class FrameAssembly:
@@ -37,7 +40,8 @@ class FrameAssembly:
         """``admit`` is asked at the header of each frame, and again until it says yes (A1)."""
         self._admit = admit
         self._message_max, self._attachment_max = HELLO_BYTES_MAX, 0
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._buffer = _NOTHING
+        """From the first byte on."""
         self._begin = self._end = 0
         self._head: tuple[FrameHeader, bytes] | None = None
         """Header, checked against the limits, and its bytes; its message is awaited."""
@@ -65,12 +69,14 @@ class FrameAssembly:
     @property
     def scratch(self) -> memoryview:
         """Room for bytes that nobody looks at."""
-        return self._buffer
+        return _SCRATCH
 
     def room(self) -> memoryview:
         """Where the next bytes go."""
         if self._filled < len(self._part):
             return self._part[self._filled :]
+        if not self._buffer:
+            self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         return self._buffer[self._end :]
 
     def arrived(self, size: int) -> None:

@@ -6,6 +6,7 @@ Not a web server: it reads one request, within a bound and a deadline, answers a
 from __future__ import annotations
 
 import asyncio
+import logging
 from enum import Enum
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -13,6 +14,8 @@ from typing import Final, Protocol
 from tidelog.errors import BadAddress, LogError
 from tidelog.limits import KIB
 from tidelog.net.endpoint import TcpEndpoint
+
+_logger: Final = logging.getLogger(__name__)
 
 _REQUEST_BYTES_MAX: Final = 8 * KIB
 _SECONDS: Final = 10.0
@@ -53,7 +56,7 @@ class HttpPages:
             self._server = await asyncio.start_server(
                 self._on_visitor, endpoint.host, endpoint.port, limit=_REQUEST_BYTES_MAX
             )
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, UnicodeError) as error:  # The last: no name of a host.
             raise BadAddress(f"cannot listen at {endpoint}: {error}") from error
         return TcpEndpoint(endpoint.host, self._server.sockets[0].getsockname()[1])
 
@@ -118,6 +121,9 @@ class HttpPages:
             return HTTPStatus.OK, _METRICS, await self._watched.metrics()
         except LogError as error:
             return _verdict(False, "", str(error))
+        except Exception:
+            _logger.exception("the metrics cannot be told")
+            return HTTPStatus.INTERNAL_SERVER_ERROR, _PLAIN, b"failed: the log has the details\n"
 
 
 def _verdict(good: bool, yes: str, no: str) -> tuple[HTTPStatus, str, bytes]:

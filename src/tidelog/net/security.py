@@ -83,6 +83,9 @@ class ServerSecurity:
         for endpoint in endpoints:
             if self.tokens and _is_exposed(endpoint):
                 _logger.warning("at %s tokens travel in plain text: listen at tls://", endpoint)
+            asks = self.tokens or (self.client_ca and endpoint.tls)
+            if not asks and not _is_of_machine(endpoint):
+                _logger.warning("whoever reaches %s may do everything: ask for tokens", endpoint)
         return self.ssl_context()
 
     def admits(self, token: str) -> bool:
@@ -281,6 +284,11 @@ def _warn_if_others_can_read(path: str) -> None:
 
 def _is_exposed(endpoint: Endpoint) -> bool:
     """Whether what is sent there may be read on the way."""
-    if not isinstance(endpoint, TcpEndpoint) or endpoint.tls:
-        return False
-    return endpoint.host not in ("localhost", "::1") and not endpoint.host.startswith("127.")
+    return not endpoint.tls and not _is_of_machine(endpoint)
+
+
+def _is_of_machine(endpoint: Endpoint) -> bool:
+    """Whether only this machine can connect there."""
+    if not isinstance(endpoint, TcpEndpoint):
+        return True
+    return endpoint.host in ("localhost", "::1") or endpoint.host.startswith("127.")

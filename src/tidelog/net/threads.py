@@ -14,6 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar
 
+from tidelog.errors import LogClosed
+
 T = TypeVar("T")
 
 
@@ -26,13 +28,16 @@ class WorkThreads:
         self._free = asyncio.Semaphore(count)
 
     async def run(self, call: Callable[[], T]) -> T:
-        """What ``call`` returns or raises; it runs in a thread as soon as one is free."""
+        """What ``call`` returns or raises; it runs in a thread as soon as one is free.
+
+        LogClosed after ``stop``.
+        """
         await self._free.acquire()
         try:
             running = self._pool.submit(call)
-        except BaseException:
+        except RuntimeError as error:
             self._free.release()
-            raise
+            raise LogClosed("stopping: nothing is begun any more") from error
         running.add_done_callback(self._on_done)
         return await asyncio.wrap_future(running)
 

@@ -72,7 +72,8 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         )
         self._below: asyncio.Transport
         """The socket's transport, from ``connection_made`` on."""
-        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        self._buffer: memoryview | None = None
+        """From the first byte on: a peer that says nothing takes no memory."""
         self._heard = False
         self._paused = False
         self._reading = False
@@ -101,18 +102,21 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._protocol.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        if self._buffer is None:
+            self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        arrived = self.get_buffer(-1)[:nbytes]
         if self._state is _State.SHAKING_HANDS:
-            if not self._heard and self._buffer[0] not in (_HANDSHAKE, _ALERT):
+            if not self._heard and arrived[0] not in (_HANDSHAKE, _ALERT):
                 self._meet_plain_peer()
                 return
             self._heard = True
-            self._arrived.write(self._buffer[:nbytes])
+            self._arrived.write(arrived)
             self._shake_hands()
         elif self._state is _State.OPEN:
-            self._arrived.write(self._buffer[:nbytes])
+            self._arrived.write(arrived)
         self._read()
 
     def pause_writing(self) -> None:

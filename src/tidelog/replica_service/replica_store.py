@@ -4,10 +4,12 @@ Carries out what the session core wants of the disk.  Methods that wait for it b
 
 R1  the parts of a BLOB are visible under its name only once all of them are durable
 R2  a BLOB whose rest will not come leaves nothing behind
+R3  the directory is locked from ``open`` on, while it is empty too: it has one service
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import perf_counter_ns
 from typing import assert_never
 
@@ -22,12 +24,13 @@ from tidelog.core.session.output import (
 )
 from tidelog.datastore.epoch_store import NO_TIME, EpochStore, Timing
 from tidelog.embedded.options import Options
-from tidelog.errors import LogClosed, LogError
+from tidelog.errors import LogClosed, LogError, NotALog
 from tidelog.storage.blob_store import BlobWriter
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.log_creation import check_only_leftovers
+from tidelog.storage.log_directory import check_way, parent_of, take_lock
 from tidelog.storage.node_store import MANIFEST_NAME
-from tidelog.storage.vfs import Vfs
+from tidelog.storage.vfs import Lock, Vfs
 
 
 class ReplicaStore:
@@ -38,6 +41,8 @@ class ReplicaStore:
         self._path = path
         self._options = options
         self._store: EpochStore | None = None
+        self._lock: Lock | None = None
+        """Of the directory, while there is no store that has its own."""
         self._writers: dict[tuple[int, int], BlobWriter] = {}
         """Channel and BLOB → its parts so far."""
 
@@ -60,16 +65,27 @@ class ReplicaStore:
         """Open what is there; an empty replica only gets its directory.
 
         NotALog or CorruptData if there is something else, be it a store that lost its manifest.
+        LogLocked if another process has the directory (R3).
         """
-        self._vfs.make_dir(self._path)
-        if self._vfs.stat(f"{self._path}/{MANIFEST_NAME}") is None:
-            check_only_leftovers(FailStopVfs(self._vfs), self._path)
-        else:
-            self._store = EpochStore(self._vfs, self._path, self._options, create=False)
+        disk = FailStopVfs(self._vfs)
+        check_way(disk, self._path)
+        if disk.stat(parent_of(self._path)) is None:
+            raise NotALog(f"there is no directory {parent_of(self._path)}: create it first")
+        disk.make_dir(self._path)
+        self._take_lock()
+        try:
+            if self._vfs.stat(f"{self._path}/{MANIFEST_NAME}") is None:
+                check_only_leftovers(FailStopVfs(self._vfs), self._path)
+            else:
+                self._store = self._make_store(create=False)
+        except BaseException:
+            self._let_go()
+            raise
 
     def close(self) -> None:
         if self._store is not None:
             self._store.close()
+        self._let_go()
 
     def has_blob(self, blob: int) -> bool:
         """Whether a BLOB is there, complete."""
@@ -80,13 +96,7 @@ class ReplicaStore:
     def prepare(self, wanted: Prepare) -> tuple[int, ...]:
         """Make the store fit for a new session; returns where each of its channels ends."""
         if self._store is None:
-            self._store = EpochStore(
-                self._vfs,
-                self._path,
-                self._options,
-                create=True,
-                configuration_id=wanted.configuration_id,
-            )
+            self._store = self._make_store(create=True, configuration_id=wanted.configuration_id)
         store = self._store
         store.drop_unrecorded()
         store.make_channels(max(wanted.channels, 1))
@@ -123,6 +133,30 @@ class ReplicaStore:
         Returns what did not work.
         """
         return self._opened().compact().failures
+
+    def _make_store(self, *, create: bool, configuration_id: str | None = None) -> EpochStore:
+        """The store, which takes the lock over; without one the lock stays here."""
+        self._let_go()
+        try:
+            return EpochStore(
+                self._vfs,
+                self._path,
+                self._options,
+                create=create,
+                configuration_id=configuration_id,
+            )
+        except BaseException:
+            with suppress(LogError):  # Who was quicker has it, and is told of in the first error.
+                self._take_lock()
+            raise
+
+    def _take_lock(self) -> None:
+        self._lock = take_lock(FailStopVfs(self._vfs), self._path)
+
+    def _let_go(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _opened(self) -> EpochStore:
         if self._store is None:

@@ -24,6 +24,7 @@ from tidelog.runtime.config import Config, check_config
 
 DEFAULT: Final = "default"
 _FILE_BYTES_MAX: Final = MIB
+_INT_BITS_SHOWN: Final = 1024
 _VARIABLE: Final = re.compile(r"TIDELOG_([A-Z0-9]+)__(\w+)")
 _HEADER: Final = re.compile(r"\s*\[\s*([\w.-]+)\s*\]")
 _ASSIGNMENT: Final = re.compile(r"\s*([\w.-]+)\s*=")
@@ -114,6 +115,8 @@ def written(value: Value) -> str:
             return written(value.value)
         case bool():
             return "true" if value else "false"
+        case int() if value.bit_length() > _INT_BITS_SHOWN:
+            return hex(value)  # Python refuses to write very long ones in decimals.
         case tuple():
             return "[" + ", ".join(map(written, value)) + "]"
         case str():
@@ -172,7 +175,7 @@ def _from_file(path: str | Path | None) -> Iterator[tuple[Key, Value, str]]:
     text = _read(Path(path))
     try:
         found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # Beside TOMLDecodeError: numbers without end.
         raise BadOption(f"{path} is not written in TOML: {error}") from error
     lines = _lines(text)
     for section, values in found.items():
@@ -191,8 +194,16 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[Key, str
         match = _VARIABLE.fullmatch(variable)
         if match is not None:
             where = f"environment {variable}"
-            section, name = match.group(1).lower(), match.group(2).lower()
-            yield _key(section, name, where), environment[variable], where
+            key = _key(match.group(1).lower(), match.group(2).lower(), where)
+            text = environment[variable]
+            if not _is_utf8(text):
+                raise BadOption(f"{where}: {key.path} is {text!a}, and should be UTF-8")
+            yield key, text, where
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a variable had no bytes that stand for no character."""
+    return not any("\ud800" <= sign <= "\udfff" for sign in text)
 
 
 def _key(section: str, name: str, where: str) -> Key:

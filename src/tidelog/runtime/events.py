@@ -45,7 +45,8 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, or more if there is a traceback."""
         fields = "".join(f" {name}={_plain(value)}" for name, value in _fields(record).items())
-        line = f"{_time(record)} {_level(record)} node {self._node}: {record.getMessage()}{fields}"
+        said = f"{record.getMessage()}{fields}"
+        line = f"{_time(record)} {_level(record)} node {self._node}: {_one_line(said)}"
         if record.exc_info:
             line = f"{line}\n{self.formatException(record.exc_info)}"
         return line
@@ -75,7 +76,10 @@ class JsonLines(logging.Formatter):
             found |= {"event": "message", "message": record.getMessage()}
         if record.exc_info:
             found["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(found, ensure_ascii=False)
+        text = json.dumps(found, ensure_ascii=False)
+        if text.isprintable():
+            return text
+        return "".join(s if s.isprintable() else json.dumps(s)[1:-1] for s in text)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Field]:
@@ -90,6 +94,13 @@ def _time(record: logging.LogRecord) -> str:
 
 def _level(record: logging.LogRecord) -> str:
     return record.levelname.lower()
+
+
+def _one_line(text: str) -> str:
+    """Without what would begin a new line or move a terminal: messages quote what peers say."""
+    if text.isprintable():
+        return text
+    return "".join(s if s.isprintable() else s.encode("unicode_escape").decode() for s in text)
 
 
 def _plain(value: Field) -> str:

@@ -1,7 +1,7 @@
 """Who a node is: a sealed file in its data directory, written once.
 
 N1  a directory has one identity for ever: it is only made in an empty directory, never replaced
-N2  it is durable before anything else of the node is
+N2  it is durable before anything else of the node counts
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from tidelog.formats.envelope import seal, unseal
 from tidelog.limits import KIB, RAFT_MEMBERS_MAX
 from tidelog.storage.atomic_file import TEMPORARY_SUFFIX, read_file, replace_file
 from tidelog.storage.fail_stop import FailStopVfs
-from tidelog.storage.log_directory import LOCK_NAME, parent_of, sync_parent
+from tidelog.storage.log_directory import LOCK_NAME, check_way, parent_of, sync_parent
 from tidelog.storage.vfs import FileKind
 from tidelog.types import NO_NODE, NodeId
 
 IDENTITY_NAME: Final = "identity"
+BEGUN_NAME: Final = "metadata.new"
+"""What a node that is being made has before its identity; see ``new_node``."""
 CLUSTER_ID_BYTES: Final = 16
 DRAWN_NODE_BEGIN: Final = 1 << 16
 """Ids of nodes that join later are drawn from here on; those below are given by a person."""
@@ -29,7 +31,9 @@ _MAGIC: Final = b"TLID"
 _VERSION: Final = 1
 _BYTES_MAX: Final = 4 * KIB
 _DRAWN_NODES: Final = 1 << 48
-_IGNORED_NAMES: Final = frozenset((LOCK_NAME, "lost+found", IDENTITY_NAME + TEMPORARY_SUFFIX))
+_IGNORED_NAMES: Final = frozenset(
+    (LOCK_NAME, "lost+found", IDENTITY_NAME + TEMPORARY_SUFFIX, BEGUN_NAME)
+)
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True):
@@ -99,9 +103,12 @@ def decode_identity(data: bytes, path: str) -> Identity:
     return identity
 
 
-def create_identity(disk: FailStopVfs, directory: str, identity: Identity) -> None:
-    """Make a directory that of a node; NotALog unless it is empty, or not there yet (N1)."""
+def make_empty(disk: FailStopVfs, directory: str) -> None:
+    """Make a directory, unless it is there; NotALog if it is not empty, or not one."""
+    check_way(disk, directory)
     _make_directories(disk, directory)
+    if not _is_directory(disk, directory):
+        raise NotALog(f"{directory} is a file: give a new directory, or an empty one")
     found = [name for name in disk.list_dir(directory) if name not in _IGNORED_NAMES]
     if IDENTITY_NAME in found:
         old = read_identity(disk, directory)
@@ -113,6 +120,11 @@ def create_identity(disk: FailStopVfs, directory: str, identity: Identity) -> No
         raise NotALog(
             f"{directory} is not empty ({found[0]}, ...): give a new directory, or an empty one"
         )
+
+
+def create_identity(disk: FailStopVfs, directory: str, identity: Identity) -> None:
+    """Make a directory that of a node; NotALog unless it is empty, or not there yet (N1)."""
+    make_empty(disk, directory)
     replace_file(disk, directory, IDENTITY_NAME, encode_identity(identity))
     sync_parent(disk, directory)
 
@@ -120,6 +132,7 @@ def create_identity(disk: FailStopVfs, directory: str, identity: Identity) -> No
 def read_identity(disk: FailStopVfs, directory: str) -> Identity:
     """Who the node of a directory is; NotALog if there is none."""
     path = f"{directory}/{IDENTITY_NAME}"
+    check_way(disk, directory)
     data = read_file(disk, path, _BYTES_MAX) if _is_directory(disk, directory) else None
     if data is None:
         raise NotALog(

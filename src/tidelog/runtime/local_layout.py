@@ -8,8 +8,12 @@ from typing import Final
 
 import msgspec
 
-from tidelog.errors import BadAddress, BadOption, CorruptData
+from tidelog.errors import BadAddress, BadOption, CorruptData, LogError
+from tidelog.runtime.identity import parse_cluster_id
 from tidelog.runtime.local_nodes import ALL_ROLES, LocalNode, LocalPlan, Ports, is_free
+from tidelog.storage.atomic_file import replace_file
+from tidelog.storage.fail_stop import FailStopVfs
+from tidelog.storage.os_vfs import OsVfs
 
 LAYOUT_NAME: Final = "cluster.json"
 HOST: Final = "127.0.0.1"
@@ -129,16 +133,29 @@ def nodes_of(
 
 
 def save_layout(layout: Layout, directory: Path) -> None:
-    """Write it down."""
-    (directory / LAYOUT_NAME).write_bytes(msgspec.json.encode(layout) + b"\n")
+    """Write it down, as a whole: a disk that is full leaves the old one."""
+    disk = FailStopVfs(OsVfs())
+    replace_file(disk, str(directory.absolute()), LAYOUT_NAME, msgspec.json.encode(layout) + b"\n")
 
 
 def load_layout(directory: Path) -> Layout | None:
     """What was written down; None if nothing was."""
     path = directory / LAYOUT_NAME
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Layout)
+        layout = msgspec.json.decode(path.read_bytes(), type=Layout)
+        _check_layout(layout)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, LogError) as error:
         raise CorruptData(f"{path} cannot be read: {error}") from error
+    return layout
+
+
+def _check_layout(layout: Layout) -> None:
+    """Whoever wrote it by hand may have been mistaken."""
+    parse_cluster_id(layout.cluster_id)
+    if not layout.members or len(layout.places) > NODES_MAX:
+        raise BadOption(f"a cluster has up to {NODES_MAX} nodes, one of them with metadata")
+    for place in layout.places:
+        if not all(0 < port < _PORT_END for port in (place.clients, place.http, place.peers)):
+            raise BadOption(f"ports are numbers from 1 to {_PORT_END - 1}")

@@ -193,6 +193,7 @@ class LocalNode:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=_environment(),
             )
         _running[self._process.pid] = self
 
@@ -294,6 +295,15 @@ class LocalNode:
     def _signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
+
+
+def _environment() -> dict[str, str]:
+    """That of this program, but for what would make each node another one, or all of them one."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("TIDELOG_NODE__", "TIDELOG_CLUSTER__"))
+    }
 
 
 def config_text(values: Mapping[str, str]) -> str:

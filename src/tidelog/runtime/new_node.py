@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from tidelog.core.raft.entries import NO_INDEX, NO_TERM, Membership, Snapshot, SnapshotHead
-from tidelog.runtime.identity import Identity, create_identity
+from tidelog.runtime.identity import BEGUN_NAME, Identity, create_identity, make_empty
 from tidelog.storage.fail_stop import FailStopVfs
+from tidelog.storage.log_directory import take_lock
 from tidelog.storage.raft_store import RaftStore
 from tidelog.storage.vfs import Vfs
 
@@ -21,14 +22,36 @@ STORAGE_NAME: Final = "storage"
 
 
 def make_node(vfs: Vfs, directory: str, identity: Identity) -> None:
-    """Make a directory that of a node; NotALog unless it is empty, or not there yet."""
-    create_identity(FailStopVfs(vfs), directory, identity)
+    """Make a directory that of a node; NotALog unless it is empty, or not there yet.
+
+    The Raft log comes first, under another name, and gets its own when the directory is a node's:
+    killed before that, it is made anew; killed between the two, ``finish_node`` goes on.
+    """
+    disk = FailStopVfs(vfs)
+    make_empty(disk, directory)
+    lock = take_lock(disk, directory)
+    try:
+        _begin_log(vfs, f"{directory}/{BEGUN_NAME}", identity)
+        create_identity(disk, directory, identity)
+        finish_node(disk, directory)
+    finally:
+        lock.release()
+
+
+def finish_node(disk: FailStopVfs, directory: str) -> None:
+    """Do what is left of ``make_node``, if anything; the caller holds the directory's lock."""
+    begun, made = f"{directory}/{BEGUN_NAME}", f"{directory}/{METADATA_NAME}"
+    if disk.stat(begun) is not None and disk.stat(made) is None:
+        disk.rename(begun, made)
+        disk.sync_dir(directory)
+
+
+def _begin_log(vfs: Vfs, directory: str, identity: Identity) -> None:
+    if vfs.stat(directory) is not None:
+        for name in vfs.list_dir(directory):
+            vfs.unlink(f"{directory}/{name}")
     first = Snapshot(SnapshotHead(NO_INDEX, NO_TERM, Membership(identity.members)), b"")
     store, _ = RaftStore.open(
-        vfs,
-        f"{directory}/{METADATA_NAME}",
-        node=identity.node,
-        group=identity.cluster_id,
-        first=first,
+        vfs, directory, node=identity.node, group=identity.cluster_id, first=first
     )
     store.close()

@@ -42,6 +42,7 @@ from tidelog.runtime.events import tell
 from tidelog.runtime.identity import Identity, check_cluster, parse_cluster_id, read_identity
 from tidelog.runtime.metadata_changes import bring_about
 from tidelog.runtime.metadata_client import MetadataClient
+from tidelog.runtime.new_node import finish_node
 from tidelog.runtime.post import Post
 from tidelog.runtime.process_metrics import process_metrics
 from tidelog.runtime.process_roles import Roles
@@ -118,6 +119,7 @@ class ClusterProcess:
         if self.config.cluster.id:
             check_cluster(identity, parse_cluster_id(self.config.cluster.id), self.directory)
         self._lock = take_lock(disk, self.directory)
+        finish_node(disk, self.directory)
         self.identity = identity
 
     def _make_post(self, security: ProcessSecurity) -> Post:

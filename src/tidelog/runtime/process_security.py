@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidelog.errors import BadOption
 from tidelog.net.security import ClientSecurity, ServerSecurity
-from tidelog.runtime.config import Config, client_endpoints, peer_endpoints
+from tidelog.runtime.config import Config, Role, client_endpoints, peer_endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class ProcessSecurity:
 def process_security(config: Config) -> ProcessSecurity:
     """Read all files; BadOption says what is wrong with one."""
     given = config.security
+    _refuse_needless(config)
     has_tls = any(endpoint.tls for endpoint in client_endpoints(config))
     peers_have_tls = any(endpoint.tls for endpoint in peer_endpoints(config))
     peer_cert = given.peer_cert or given.cert
@@ -56,3 +58,21 @@ def process_security(config: Config) -> ProcessSecurity:
             token_file=given.token_file,
         ),
     )
+
+
+def _refuse_needless(config: Config) -> None:
+    """BadOption if files are named that nobody would ever be asked for: the door that they were
+    to close stands open."""
+    given = config.security
+    has_clients = Role.STORAGE in config.node.roles
+    clients_have_tls = any(endpoint.tls for endpoint in client_endpoints(config))
+    peers_have_tls = any(endpoint.tls for endpoint in peer_endpoints(config))
+    if given.client_ca and has_clients and not clients_have_tls:
+        raise BadOption("security.client_ca is of no use without a tls:// address in node.listen")
+    if (given.peer_ca or given.peer_cert) and not peers_have_tls:
+        name = "peer_ca" if given.peer_ca else "peer_cert"
+        raise BadOption(f"security.{name} is of no use without a tls:// address in node.peers")
+    if given.cert and not (has_clients and clients_have_tls) and not peers_have_tls:
+        raise BadOption(
+            "security.cert is of no use without a tls:// address in node.listen or node.peers"
+        )

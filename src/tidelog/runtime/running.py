@@ -7,7 +7,9 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TextIO
 
+from tidelog.errors import BadOption
 from tidelog.net.serving import serve_until_stopped
 from tidelog.runtime.config import Config, http_endpoint
 from tidelog.runtime.events import log_events
@@ -41,11 +43,21 @@ async def run_node(
 @asynccontextmanager
 async def _until_eof(told: Callable[[], None]) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
+    _check_ends(sys.stdin)
     transport, _ = await loop.connect_read_pipe(lambda: _Listener(told), sys.stdin)
     try:
         yield
     finally:
         transport.close()
+
+
+def _check_ends(stream: TextIO | None) -> None:
+    """BadOption unless the end of a stream can be waited for; libuv aborts on files."""
+    if stream is not None:
+        opened = Path(f"/proc/self/fd/{stream.fileno()}")
+        if opened.is_fifo() or opened.is_socket() or stream.isatty():
+            return
+    raise BadOption("--until-eof waits for the end of a pipe, and the standard input is none")
 
 
 class _Listener(asyncio.Protocol):

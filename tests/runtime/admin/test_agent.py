@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -217,9 +218,18 @@ def test_a_node_that_is_given_a_replica_meanwhile_is_not_removed() -> None:
         with_cluster(work, nodes=4)
 
 
-def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(BadAddress):
-        with_cluster(lambda cluster: ask(cluster, AddNode(9, "nowhere", "tcp://h:2")))
+@pytest.mark.parametrize(
+    "address", ["nowhere", "tcp://0.0.0.0:1", "tcp://h:0", "unix:///a b", "unix:///a\x1b[31m"]
+)
+def test_an_address_that_is_no_use_to_others_is_refused(address: str) -> None:
+    requests: list[AdminRequest] = [
+        AddNode(9, address, "tcp://h:2"),
+        AddNode(9, "tcp://h:2", address),
+        ChangeMembers("add", 9, address),
+    ]
+    for request in requests:
+        with pytest.raises(BadAddress):
+            with_cluster(partial(ask, request=request))
 
 
 # --- log streams -------------------------------------------------------------------------------

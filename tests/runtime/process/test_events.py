@@ -36,6 +36,18 @@ def test_an_event_is_one_line_of_text(caplog: pytest.LogCaptureFixture) -> None:
     assert rest == 'info node 7: leads stream stream=3 why="the old one is dead"'
 
 
+@pytest.mark.parametrize("form", [TextLines(7), JsonLines(7)])
+def test_what_strangers_say_begins_no_line_and_moves_no_terminal(
+    caplog: pytest.LogCaptureFixture, form: logging.Formatter
+) -> None:
+    said = "not a request: 'x\n2026-01-01T00:00:00.000Z error node 7: all is lost\x1b[31m\x9b1m'"
+    LOGGER.info("the connection is closed: %s", said)
+    tell(LOGGER, "peer not reached", why=said)
+
+    for record in caplog.records:
+        assert form.format(record).isprintable()
+
+
 def test_an_event_is_one_object(caplog: pytest.LogCaptureFixture) -> None:
     tell(LOGGER, "disk full", logging.WARNING, stream=3, node=2)
 

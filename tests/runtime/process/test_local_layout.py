@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tidelog.errors import BadAddress, BadOption, CorruptData
+from tidelog.errors import BadAddress, BadOption, CorruptData, DiskFull
 from tidelog.runtime.config import Role, members_of
 from tidelog.runtime.config_sources import load_config
 from tidelog.runtime.identity import DRAWN_NODE_BEGIN
 from tidelog.runtime.local_layout import (
     HOST,
     LAYOUT_NAME,
+    Layout,
     check_ports,
     load_layout,
     new_layout,
@@ -53,6 +56,35 @@ def test_what_was_written_down_is_found_again(tmp_path: Path) -> None:
     (tmp_path / LAYOUT_NAME).write_text("{")
     with pytest.raises(CorruptData):
         load_layout(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout("zz", new_layout(CLUSTER, [HOST], ports(1)).places),
+        Layout(CLUSTER.hex(), ()),
+        new_layout(CLUSTER, [HOST], [Ports(1, 2, 70_000)]),
+        new_layout(CLUSTER, [HOST] * 10, ports(10)),
+    ],
+)
+def test_what_cannot_be_a_cluster_is_not_believed(tmp_path: Path, layout: Layout) -> None:
+    save_layout(layout, tmp_path)
+    with pytest.raises(CorruptData, match=LAYOUT_NAME):
+        load_layout(tmp_path)
+
+
+def test_a_full_disk_leaves_what_was_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    layout = new_layout(CLUSTER, [HOST], ports(1))
+    save_layout(layout, tmp_path)
+    monkeypatch.setattr(os, "pwritev", full)
+    with pytest.raises(DiskFull):
+        save_layout(new_layout(CLUSTER, [HOST] * 2, ports(2)), tmp_path)
+    assert load_layout(tmp_path) == layout
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:

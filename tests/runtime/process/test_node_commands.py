@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.running import run, run_json
+from tests.cli.running import PROCESS_SECONDS, run, run_json, spawned
+from tidelog.runtime import new_node
 from tidelog.runtime.identity import DRAWN_NODE_BEGIN, new_cluster_id
 from tidelog.runtime.new_node import METADATA_NAME
 
@@ -91,6 +95,54 @@ def test_a_directory_is_made_a_node_once(tmp_path: Path) -> None:
     join = ("node", "init", "-d", tmp_path, "--join", "--cluster-id", CLUSTER)
     run(*join)
     assert "belongs to node" in run(*join, code=1).stderr
+
+
+@pytest.mark.parametrize("when", ["before it has an identity", "before its log has its name"])
+def test_a_directory_whose_making_was_cut_short_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    data, makes = tmp_path / "d", ("node", "init", "-d", tmp_path / "d", "--new-cluster", "--id", 1)
+
+    def killed(*_: object) -> None:
+        raise SystemExit(9)
+
+    step = "create_identity" if "identity" in when else "finish_node"
+    with monkeypatch.context() as patch:
+        patch.setattr(new_node, step, killed)
+        run(*makes, code=9)
+    assert not (data / METADATA_NAME).exists()
+
+    if "identity" in when:
+        run(*makes)
+    else:
+        assert "belongs to node 1" in run(*makes, code=1).stderr
+    with spawned("node", "start", "-c", config_of(tmp_path, data)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"ready ")
+    assert (data / METADATA_NAME).is_dir()
+
+
+def test_a_directory_below_a_file_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    data = tmp_path / "file" / "d"
+    join = ("--join", "--cluster-id", CLUSTER)
+    assert "is a file" in run("node", "init", "-d", data, *join, code=4).stderr
+    assert "is a file" in run("node", "init", "-d", tmp_path / "file", *join, code=4).stderr
+    assert "is a file" in run("node", "start", "-c", config_of(tmp_path, data), code=4).stderr
+
+
+def test_only_the_end_of_a_pipe_can_be_waited_for(tmp_path: Path) -> None:
+    """A file is never at its end for the event loop, which would abort the process."""
+    data = tmp_path / "d"
+    run("node", "init", "-d", data, "--new-cluster", "--id", 1)
+    start = [sys.executable, "-m", "tidelog", "node", "start", "--until-eof"]
+    start += ["-c", str(config_of(tmp_path, data))]
+    with Path(os.devnull).open() as null:
+        found = subprocess.run(
+            start, stdin=null, capture_output=True, check=False, timeout=PROCESS_SECONDS
+        )
+    assert found.returncode == 1
+    assert b"standard input" in found.stderr
 
 
 def test_a_directory_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:

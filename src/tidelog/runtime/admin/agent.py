@@ -61,7 +61,7 @@ from tidelog.formats.messages import (
 )
 from tidelog.interface.cluster_figures import ClusterStatus, DigestFacts, GlsnFacts, NodeFacts
 from tidelog.limits import ADMIN_QUESTIONS_MAX
-from tidelog.net.endpoint import parse_endpoint
+from tidelog.net.endpoint import parse_told
 from tidelog.runtime.admin.asking import Asking
 from tidelog.runtime.admin.operators import OperatorRequests
 from tidelog.runtime.admin.parts import Mail, Member, Metadata, Stores
@@ -211,8 +211,8 @@ class AdminAgent:
     # -- nodes ----------------------------------------------------------------------------------
 
     async def _add_node(self, request: AddNode, seconds: float) -> None:
-        parse_endpoint(request.peers)
-        parse_endpoint(request.clients)
+        parse_told(request.peers)
+        parse_told(request.clients)
         if request.node == NO_NODE:
             raise BadOption("nodes are numbered from 1 on")
         node, address = NodeId(request.node), f"{request.peers} {request.clients}"
@@ -303,7 +303,7 @@ class AdminAgent:
         match request.kind:
             case "add":
                 if request.peers:
-                    parse_endpoint(request.peers)
+                    parse_told(request.peers)
                 await member.add(node, request.peers, seconds=MEMBERS_SECONDS)
             case "remove":
                 await member.remove(node, seconds=MEMBERS_SECONDS)
