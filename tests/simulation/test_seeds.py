@@ -14,7 +14,7 @@ from tidelog.testing.sometimes import RARELY, Kind, never
 
 CHUNKS = [
     (Kind.RAFT, range(1_000, 1_050)),
-    (Kind.CLUSTER, range(1_000, 1_030)),
+    (Kind.CLUSTER, range(1_000, 1_045)),
     (Kind.SESSION, range(1_000, 1_080)),
 ]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import count
-from operator import index
 from time import time_ns
 from typing import Final, Literal, TypedDict
 
@@ -172,7 +171,9 @@ class Appends:
     def _request(self, parts: Sequence[Part], options: AppendOptions) -> Append:
         if not options:
             return Append(self._current().name, parts)
-        producer, sequence = options.get("producer", ""), index(options.get("sequence", 0))
+        producer, sequence = options.get("producer", ""), options.get("sequence", 0)
+        if type(sequence) is not int:
+            raise BadOption(f"the sequence is a {type(sequence).__name__}: give an int")
         if bool(producer) != bool(sequence) or sequence < 0:
             raise BadOption("a producer needs a name and a sequence from 1 on; give both or none")
         if sequence >= _SEQUENCE_END:

@@ -7,11 +7,10 @@ compaction can compare them.  Streams that were added later take entries without
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import index
 
 from xxhash import xxh3_64_intdigest
 
-from tidelog.errors import BadEntry, UnknownStream
+from tidelog.errors import BadEntry, BadOption, UnknownStream
 from tidelog.formats.manifest import TopicManifest
 
 
@@ -33,7 +32,8 @@ def split_by_stream(topic: TopicManifest, keys: Sequence[bytes]) -> Mapping[int,
 
 def chosen_stream(topic: TopicManifest, stream: int, key: bytes) -> int:
     """Check a stream that the caller chose."""
-    stream = index(stream)
+    if type(stream) is not int:  # 1.0, True and a number of numpy equal 1 as well.
+        raise BadOption(f"the log stream is a {type(stream).__name__}: give an int")
     if stream not in topic.streams:
         raise UnknownStream(
             f"topic {topic.name!r} has no log stream {stream}, only {list(topic.streams)}"
