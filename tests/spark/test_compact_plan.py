@@ -26,6 +26,8 @@ from tidelog.testing.local_cluster import LocalCluster
 
 BOUNDARY = 200 << 70
 STORAGES = (0, 1, (1 << 64) - 1)
+QUIET = 2
+"""A storage whose keys are written once: what a rewrite copies, whatever chance does elsewhere."""
 KEYS = tuple(f"k{number}".encode() for number in range(40))
 
 
@@ -83,6 +85,9 @@ def test_a_plan_equals_the_engines_own(
     with node.connect() as log:
         made = log.create_topic(topic, streams=2, versions=versions)
         random, explicit = Random(f"{versions} {seed}"), versions == "explicit"
+        for number in range(1, 10):
+            version = number if explicit else None
+            made.put(b"quiet %d" % number, b"v", storage_id=QUIET, write_version=version)
         fill(made, random, 250)
         if explicit:
             made.set_gc_boundary(BOUNDARY)
