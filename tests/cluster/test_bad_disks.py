@@ -19,7 +19,7 @@ from tidelog.testing import LocalCluster, LocalNode
 
 pytestmark = pytest.mark.slow
 
-SMALL_MEBIBYTES = 24
+SMALL_MEBIBYTES = 64
 SMALL_FILES = {"storage.wal_file_bytes": "262144"}
 """So that a node soon needs new ones, and has segments."""
 ROLLED = 10_000
