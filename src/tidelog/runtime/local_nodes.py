@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
@@ -324,12 +324,13 @@ def config_text(values: Mapping[str, str]) -> str:
 # -- ports -----------------------------------------------------------------------------------------
 
 
-def free_ports(host: str) -> Ports:
-    """Three ports of this machine that nobody listens at."""
+def free_ports(host: str, others: Iterable[Ports] = ()) -> Ports:
+    """Three ports of this machine that nobody listens at, nor will, as nodes with ``others``."""
+    taken = {port for one in others for port in (one.clients, one.http, one.peers)}
     found: list[int] = []
     for _ in range(_PORT_TRIES):
         port = secrets.choice(_FREE_PORTS)
-        if port not in found and is_free(host, port):
+        if port not in taken and port not in found and is_free(host, port):
             found.append(port)
             if len(found) == 3:
                 return Ports(*found)

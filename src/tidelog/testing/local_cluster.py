@@ -23,7 +23,7 @@ from tidelog.errors import DeadlineExceeded, LogError, Unreachable, WrongState
 from tidelog.net.security import ClientSecurity
 from tidelog.runtime.identity import new_cluster_id
 from tidelog.runtime.local_layout import HOST, new_layout, nodes_of, plan_of
-from tidelog.runtime.local_nodes import LocalNode, TemporaryPlace, free_ports
+from tidelog.runtime.local_nodes import LocalNode, Ports, TemporaryPlace, free_ports
 
 if TYPE_CHECKING:
     from tidelog.client.blocking import RemoteLog
@@ -66,7 +66,9 @@ class LocalCluster:
         self._has_topic = False
         self.directory: Path = self._place.path
         hosts = tuple(hosts or (HOST,) * nodes)
-        ports = [free_ports(host) for host in hosts]
+        ports: list[Ports] = []
+        for host in hosts:
+            ports.append(free_ports(host, ports))
         layout = new_layout(new_cluster_id(), hosts, ports, tuple(roles or ()))
         self._plan = plan_of(layout, self.directory, {**self._secured(token), **(settings or {})})
         self.nodes: list[LocalNode] = nodes_of(layout, self._plan, self._environment)
@@ -163,7 +165,7 @@ class LocalCluster:
             self._plan,
             self._next_number,
             host=host,
-            ports=free_ports(host),
+            ports=free_ports(host, [node.ports for node in self.nodes]),
             roles=roles,
             is_founder=False,
             environment=self._environment,

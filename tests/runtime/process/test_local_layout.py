@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import socket
 from contextlib import closing
 from pathlib import Path
@@ -85,6 +86,19 @@ def test_a_full_disk_leaves_what_was_written_down(
     with pytest.raises(DiskFull):
         save_layout(new_layout(CLUSTER, [HOST] * 2, ports(2)), tmp_path)
     assert load_layout(tmp_path) == layout
+
+
+def test_nodes_that_are_made_together_get_ports_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody listens yet, so none of them looks taken."""
+    one = free_ports(HOST)
+    drawn = iter([one.clients, one.http, one.peers])
+    choice = secrets.choice
+    monkeypatch.setattr(secrets, "choice", lambda ports: next(drawn, None) or choice(ports))
+    other = free_ports(HOST, [one])
+    ports = [found for each in (one, other) for found in (each.clients, each.http, each.peers)]
+    assert len(set(ports)) == 6
 
 
 def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
