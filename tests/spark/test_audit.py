@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 
 import msgspec
 import pytest
@@ -17,8 +18,10 @@ from tests.spark.damage import flip_byte, rewrite_segment, segments_of
 from tests.spark.nodes import Node
 from tidelog.cli.failures import ExitCode
 from tidelog.formats.entry import Entry
+from tidelog.formats.wal import FILE_HEADER_BYTES, Frame, decode_file_header, decode_frame
 from tidelog.pipeline import AuditProgress, AuditSummary, Finding, FindingKind, audit
 from tidelog.pipeline.auditing import task_watch
+from tidelog.runtime.local_nodes import LocalNode
 from tidelog.testing.local_cluster import LocalCluster
 
 STREAMS = 2
@@ -26,6 +29,7 @@ BATCHES, BATCH = 60, 100
 ENTRIES = BATCHES * BATCH
 SMALL_FILES = {"storage.wal_file_bytes": "65536"}
 """So that there are segments soon."""
+WAL_SECONDS = 60.0
 SMALL = tidelog.Options(background=False, wal_file_bytes=64 * 1024)
 
 
@@ -87,8 +91,8 @@ def test_damage_on_three_nodes_is_found_and_named(spark: SparkSession, small: Lo
         node.start()
     small.wait_until_ready()
     wait_until_led(small)
-    [file] = sorted((wal.directory / "storage" / "wal").glob("*.wal"))[-1:]
-    flip_byte(file, 64 + 40 + 24 + 8)
+    file = wal_in_use(small, wal)
+    flip_byte(file, FILE_HEADER_BYTES + 40 + 24 + 8)
     summary = audit(small.url, topics=["default"], spark=spark)
     unreadable = of_kind(summary, FindingKind.UNREADABLE)
     assert (unreadable.nodes, unreadable.stream) == ((flipped.id,), 1)
@@ -121,6 +125,20 @@ class Forger:
         self._left -= 1
         llsn, entry = entries[0]
         return [(llsn, replace(entry, value=b"forged")), *entries[1:]]
+
+
+def wal_in_use(cluster: LocalCluster, node: LocalNode) -> Path:
+    """The newest WAL file of a node, once it has a frame: before that, all of it is old bytes."""
+    deadline = monotonic() + WAL_SECONDS
+    with cluster.connect() as log:
+        while monotonic() < deadline:
+            log.append(b"to be damaged")
+            file = max((node.directory / "storage" / "wal").glob("*.wal"))
+            data = file.read_bytes()
+            salt = decode_file_header(data).salt
+            if isinstance(decode_frame(data, FILE_HEADER_BYTES, salt), Frame):
+                return file
+    raise AssertionError(f"node {node.id} writes nothing")
 
 
 def wait_until_led(cluster: LocalCluster) -> None:
