@@ -11,11 +11,11 @@ from tests.embedded.logs import (
     INLINE,
     WAIT_SECONDS,
     gated,
+    noted_waits,
     open_sim,
     wait_for_queued,
     wait_until,
 )
-from tidelog.embedded.commit_queue import Request
 from tidelog.errors import Busy, RevisionConflict
 from tidelog.interface.positions import NamedPosition
 from tidelog.testing.disk import SimDisk
@@ -27,12 +27,6 @@ def test_a_position_that_takes_too_long_is_waited_for_all_the_same(
     """Whoever looked before it has landed would store over it without having seen it."""
     vfs, gate = gated(SimDisk())
     options = replace(INLINE, append_timeout_seconds=1.0)
-    waits: list[float] = []
-    wait = Request.wait
-
-    def noting(request: Request, seconds: float) -> bool:
-        waits.append(seconds)
-        return wait(request, seconds)
 
     with open_sim(SimDisk(), vfs=vfs, options=options) as log, ThreadPoolExecutor(3) as pool:
         log.store_position("reader", 1, expected=0)
@@ -42,7 +36,7 @@ def test_a_position_that_takes_too_long_is_waited_for_all_the_same(
             gate.wait_until_held()
             pool.submit(log.append, b"second", timeout=WAIT_SECONDS)
             wait_for_queued(log, 1)
-            monkeypatch.setattr(Request, "wait", noting)
+            waits = noted_waits(monkeypatch)
             stored = pool.submit(log.store_position, "reader", 10, expected=1)
             wait_for_queued(log, 2)
             gate.let_pass(1)

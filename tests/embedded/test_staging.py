@@ -18,6 +18,7 @@ from tests.embedded.logs import (
     WAIT_SECONDS,
     flush,
     gated,
+    noted_waits,
     open_sim,
     together,
     values,
@@ -335,12 +336,6 @@ def test_a_publication_that_takes_too_long_is_waited_for_all_the_same(
     """A retry that looks before the first try has landed would publish twice."""
     vfs, gate = gated(SimDisk())
     options = replace(INLINE, append_timeout_seconds=1.0)
-    waits: list[float] = []
-    wait = Request.wait
-
-    def noting(request: Request, seconds: float) -> bool:
-        waits.append(seconds)
-        return wait(request, seconds)
 
     with open_sim(SimDisk(), vfs=vfs, options=options) as log, ThreadPoolExecutor(3) as pool:
         log.publish(WRITER, 0, [])
@@ -351,7 +346,7 @@ def test_a_publication_that_takes_too_long_is_waited_for_all_the_same(
             gate.wait_until_held()
             appends.append(pool.submit(log.append, b"second", timeout=WAIT_SECONDS))
             wait_for_queued(log, 1)
-            monkeypatch.setattr(Request, "wait", noting)
+            waits = noted_waits(monkeypatch)
             published = pool.submit(log.publish, WRITER, 1, stages)
             wait_for_queued(log, 2)
             gate.let_pass(1)

@@ -325,7 +325,7 @@ def config_text(values: Mapping[str, str]) -> str:
 
 
 def free_ports(host: str, others: Iterable[Ports] = ()) -> Ports:
-    """Three ports of this machine that nobody listens at, nor will, as nodes with ``others``."""
+    """Three ports of this machine that nobody listens at, and that are none of ``others``."""
     taken = {port for one in others for port in (one.clients, one.http, one.peers)}
     found: list[int] = []
     for _ in range(_PORT_TRIES):
