@@ -49,6 +49,8 @@ class MemoryTopic:
     on_trim: Callable[[int], None] = lambda glsn: None
     name: str = "orders"
     streams: int = 2
+    begin_us: int = 0
+    """Entries are as many microseconds younger as their GLSNs say."""
 
     @property
     def first_available(self) -> int:
@@ -78,7 +80,7 @@ class MemoryTopic:
             "key": b"key %d" % glsn if keyed else None,
             "value": b"value %d" % glsn,
             "write_version": glsn.to_bytes(16, "big"),
-            "timestamp": glsn,
+            "timestamp": self.begin_us + glsn,
             "blobs": [glsn, 5] if glsn % 3 == 0 else [],
             "rewritten": glsn % 5 == 0,
         }

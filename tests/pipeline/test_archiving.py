@@ -309,6 +309,15 @@ def test_a_log_that_took_another_way_is_told_from_the_archived_one(vfs: SimVfs) 
     archived(vfs, MemoryTopic(20, streams=3, removed=frozenset((12,))))
 
 
+@pytest.mark.parametrize("begin_us", [-1 << 62, 1 << 62])
+def test_a_run_goes_on_behind_an_entry_of_any_time(vfs: SimVfs, begin_us: int) -> None:
+    """Python has no such times, so nothing may become one of its moments."""
+    archived(vfs, MemoryTopic(12, begin_us=begin_us))
+    assert archived(vfs, MemoryTopic(20, begin_us=begin_us)).rows == 8
+    with pytest.raises(WrongLog, match="at GLSN 20 topic 'orders' has another entry"):
+        archived(vfs, MemoryTopic(20, begin_us=begin_us + 1))
+
+
 def test_a_log_that_is_shorter_than_its_archive_is_refused(vfs: SimVfs) -> None:
     """What it is going to append will have GLSNs that the archive has given to others."""
     archived(vfs, MemoryTopic(12))
@@ -373,8 +382,9 @@ def test_wrong_arguments_are_refused_before_spark_starts(tmp_path: Path) -> None
     url = "tidelog://127.0.0.1:1/orders"
     with pytest.raises(BadOption, match="up_to is 0"):
         archive(url, tmp_path, up_to=0)
-    with pytest.raises(BadOption, match="older_than is nan"):
-        archive(url, tmp_path, older_than=float("nan"))
+    for strange in (float("nan"), float("inf")):
+        with pytest.raises(BadOption, match=f"older_than is {strange}"):
+            archive(url, tmp_path, older_than=strange)
     with pytest.raises(BadOption, match="range_entries is 0"):
         archive(url, tmp_path, range_entries=0)
     with pytest.raises(BadOption, match="keep is -1"):

@@ -12,17 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from tests.pipeline.audits import LocalSteps, MemoryNode, MemoryNodes, targets_of
 from tests.runtime.admin.figures import WHOLE, lost
 from tests.storage.streams import Streams, delete, put, value
 from tidelog.errors import BadAddress, BadOption, UnknownTopic
+from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.audit_figures import AuditedNode, AuditedReplica
 from tidelog.pipeline import audit
+from tidelog.pipeline.auditing.closer import Version, difference
 from tidelog.pipeline.auditing.comparing import Entries, chosen, divergences, runs_of
 from tidelog.pipeline.auditing.coverage import Runs, TopicOrder, look_at
 from tidelog.pipeline.auditing.findings import Cell, FindingKind
 from tidelog.pipeline.auditing.reading import gaps_between
 from tidelog.pipeline.auditing.row_digests import row_digests
 from tidelog.pipeline.auditing.rows import Covered, Found
+from tidelog.pipeline.auditing.running import run
 from tidelog.pipeline.auditing.summing_up import dense_from
 from tidelog.pipeline.auditing.targets import cluster, only_topics, single_node
 from tidelog.pipeline.auditing.tasks import (
@@ -90,6 +94,12 @@ def test_cells_cut_the_order_into_equal_parts(rows: list[tuple[int, int, int]], 
         assert (cell.glsn_begin - 1) // width == (cell.glsn_end - 2) // width
     assert covered.cells[0].glsn_begin == 1
     assert covered.cells[-1].glsn_end == END
+
+
+def test_an_entry_that_one_replica_calls_a_copy_is_told_so() -> None:
+    entry = Entry(Kind.PUT, b"v", b"key")
+    versions = {node: Version(3, 1, entry, rewritten=node == 2) for node in (1, 2)}
+    assert difference(9, versions) == "at LLSN 9: rewritten False on node 1 / True on node 2"
 
 
 def test_two_streams_with_the_same_run_double_all_of_it() -> None:
@@ -230,12 +240,38 @@ def test_glsns_are_dense_above_what_every_replica_has_compacted(lag: int, expect
         AuditReplica("t", 1, "", facts_with(8), 10),
         AuditReplica("t", 2, "", facts_with(4), 10 - lag, lag),
     ]
-    assert dense_from(AuditTopic("t", (1,), 20), replicas, {}) == expected
+    now = {(one.node, 1): one.facts for one in replicas}
+    assert dense_from(AuditTopic("t", (1,), 20), replicas, now) == expected
 
 
 def test_a_compaction_during_the_audit_counts() -> None:
     replicas = [AuditReplica("t", 1, "", facts_with(4), 10)]
     assert dense_from(AuditTopic("t", (1,), 20), replicas, {(1, 1): facts_with(6)}) == 6
+
+
+class Silent(MemoryNodes):
+    """One node of them dies when all was read."""
+
+    def ask_again(self) -> dict[tuple[int, int], AuditedReplica]:
+        return {place: one for place, one in super().ask_again().items() if place[0] != 1}
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_node_that_dies_after_it_has_compacted_is_no_damage(replicas: int) -> None:
+    stories = [Streams.new() for _ in range(replicas)]
+    for story in stories:
+        story.segment([put(f"k{key}", "old") for key in range(20)])
+        story.segment([put(f"k{key}", "new") for key in range(10)])
+        story.write([value("last")])
+    nodes = {number: MemoryNode(number, story.node) for number, story in enumerate(stories, 1)}
+    targets = targets_of(nodes)
+    for story in stories:
+        story.snapshot()
+        story.major(full=True)
+    steps = LocalSteps(nodes, targets.topic_of())
+    summary = run(targets, steps, Silent(nodes), lambda _: None)
+    assert summary.findings == ()
+    assert [(one.node, one.stream) for one in summary.left_out] == [(1, 1)]
 
 
 def test_a_topic_that_lost_log_streams_has_no_dense_part() -> None:

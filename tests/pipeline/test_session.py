@@ -5,9 +5,10 @@ from __future__ import annotations
 from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from tidelog.errors import BadOption
+from tidelog.errors import BadOption, LogError
 from tidelog.pipeline.session import is_remote, session
 
 
@@ -16,6 +17,12 @@ def test_a_session_that_was_given_is_used_and_stays() -> None:
     with session(given, "local[1]", "test") as found:
         assert found is given
     given.stop.assert_not_called()
+
+
+def test_what_spark_fails_with_is_an_error_of_ours() -> None:
+    given = MagicMock(spec=SparkSession)
+    with pytest.raises(LogError, match="the JVM is gone"), session(given, "local[1]", "test"):
+        raise Py4JError("the JVM is gone")
 
 
 def test_a_session_with_a_driver_in_this_process_is_not_remote() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from tidelog.errors import CorruptData, LogError, Trimmed
-from tidelog.pipeline.task_failures import typed
+from tidelog.pipeline.task_failures import failures_typed, typed
 
 TRACE = """Job aborted due to stage failure:
 Traceback (most recent call last):
@@ -11,6 +15,15 @@ Traceback (most recent call last):
 tidelog.errors.%s
 
 \tat org.apache.spark.api.python.BasePythonRunner
+"""
+
+OF_THE_JVM = """An error occurred while calling o74.save.
+: org.apache.spark.SparkException: Job aborted due to stage failure: the worker is gone
+\tat org.apache.spark.api.python.BasePythonRunner
+Caused by: org.apache.spark.SparkException: [TASK_WRITE_FAILED]
+\t... 20 more
+Caused by: java.io.IOException: No space left on device
+\t... 30 more
 """
 
 
@@ -35,4 +48,18 @@ def test_any_other_failure_says_what_it_was() -> None:
 def test_a_failure_of_python_is_told_by_its_last_line() -> None:
     trace = "Traceback (most recent call last):\n  File x\n    y()\nKeyError: 'k'\n\n\tat org"
     text = f"a task failed:\n{trace}"
-    assert str(typed(RuntimeError(text))) == "a task of Spark failed: KeyError: 'k'"
+    assert str(typed(RuntimeError(text))) == "Spark failed: KeyError: 'k'"
+
+
+def test_a_failure_of_the_jvm_is_told_without_its_stack() -> None:
+    wanted = "Spark failed: org.apache.spark.SparkException: Job aborted due to stage failure: "
+    wanted += "the worker is gone; caused by java.io.IOException: No space left on device"
+    assert str(typed(Py4JError(OF_THE_JVM))) == wanted
+
+
+@pytest.mark.parametrize("kind", [Py4JError, PySparkException])
+def test_what_spark_fails_with_is_an_error_of_ours(kind: type[Exception]) -> None:
+    with pytest.raises(LogError, match="Spark failed: no room"), failures_typed():
+        raise kind("no room")
+    with pytest.raises(ZeroDivisionError), failures_typed():
+        raise ZeroDivisionError

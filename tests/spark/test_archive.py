@@ -18,6 +18,7 @@ from tidelog.cli.pipeline_archive import command
 from tidelog.errors import Trimmed
 from tidelog.pipeline import ArchiveProgress, archive
 from tidelog.pipeline.archiving.tasks import SparkWriter
+from tidelog.pipeline.session import session
 from tidelog.spark.archive_directory import read_manifest
 from tidelog.storage.os_vfs import OsVfs
 from tidelog.testing.local_cluster import LocalCluster
@@ -117,8 +118,11 @@ def test_an_error_of_a_task_is_the_error_of_the_log(
         events.append_batch([b"x"] * 10)
         events.trim(5)
     options = {"endpoint": node.url(topic)}
-    with pytest.raises(Trimmed, match="GLSN 3 of topic") as raised:
-        SparkWriter(spark, options, str(tmp_path))([(3, 8), (8, 11)])
+    with (
+        pytest.raises(Trimmed, match="GLSN 3 of topic") as raised,
+        session(spark, "local", "archive") as opened,
+    ):
+        SparkWriter(opened, options, str(tmp_path))([(3, 8), (8, 11)])
     assert raised.value.first_available == 5
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.pipeline.model import Row, Step, few, histories, state_of
-from tidelog.errors import BadOption, CorruptData, WrongLog
+from tidelog.errors import BadOption, CorruptData, LogError, WrongLog
 from tidelog.formats.entry import Kind
 from tidelog.interface.records import Record
 from tidelog.pipeline import read_table
@@ -24,6 +27,7 @@ from tidelog.pipeline.materialization.parquet_table import CURRENT, ParquetFacts
 from tidelog.pipeline.materialization.progress import Counts
 from tidelog.pipeline.materialization.running import ENTRY_COLUMNS
 from tidelog.pipeline.materialization.tables import Beginning, Origin, Table
+from tidelog.pipeline.replaying.tables import open_version
 
 ORIGIN = Origin("00" * 16, "events")
 FORMATS: dict[str, Any] = {"delta": DeltaFacts, "parquet": ParquetFacts}
@@ -179,6 +183,23 @@ def test_a_rebuilt_table_holds_the_new_facts_alone(
     assert not [left.name for left in path.rglob("_overwrite")]
 
 
+def test_a_delta_table_may_be_tidied_up_between_batches(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """As by a job that runs every night while the table follows the log."""
+    path = tmp_path / "table"
+    records = recorded([Step(Kind.PUT, b"%d" % (i % 7), b"value") for i in range(12)])
+    table = opened(spark, "delta", path)
+    for begin in range(0, 12, 3):
+        take(spark, table, records[begin : begin + 3], begin + 4)
+        others = DeltaTable(path)
+        others.optimize.z_order(["key"])
+        others.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert rows_of(read_table(spark, str(path))) == state_of(records)
+    table.rebuild(facts_of_entries(frame(spark, records)), 20, Beginning())
+    assert rows_of(read_table(spark, str(path))) == state_of(records)
+
+
 def test_a_table_of_another_topic_is_refused(
     spark: SparkSession, kind: str, tmp_path: Path
 ) -> None:
@@ -223,6 +244,41 @@ def test_other_files_are_not_taken_for_a_table(spark: SparkSession, tmp_path: Pa
         opened(spark, "parquet", tmp_path)
     with pytest.raises(BadOption, match="no table"):
         read_table(spark, str(tmp_path))
+    write_deltalake(tmp_path, pa.table({"key": [b"a"], "day": [1]}))
+    with pytest.raises(BadOption, match="did not make"):
+        read_table(spark, str(tmp_path))
+
+
+@pytest.mark.parametrize("place", ["*.parquet", "_tombstones/*.parquet"])
+def test_a_file_that_is_gone_is_not_taken_for_no_rows(
+    spark: SparkSession, tmp_path: Path, place: str
+) -> None:
+    path = tmp_path / "table"
+    records = recorded([Step(Kind.PUT, b"a"), Step(Kind.DELETE, b"b"), Step(Kind.PUT, b"c")])
+    table = opened(spark, "parquet", path)
+    take(spark, table, records[:2], 3)
+    for file in (path / "v-3").glob(place):
+        file.unlink()
+    with pytest.raises(CorruptData, match="have 0 rows, but the table has 1"):
+        take(spark, table, records[2:], 4)
+    again = opened(spark, "parquet", path)
+    assert (again.position, again.row_count()) == (3, 1)
+    if place == "*.parquet":
+        with pytest.raises(CorruptData, match="have 0 rows"):
+            read_table(spark, str(path))
+        with pytest.raises(CorruptData, match="have 0 rows"):
+            open_version(path)
+
+
+def test_a_damaged_delta_table_is_told_by_its_path(spark: SparkSession, tmp_path: Path) -> None:
+    take(spark, opened(spark, "delta", tmp_path), recorded([Step(Kind.PUT, b"a")]), 2)
+    for commit in (tmp_path / "_delta_log").glob("*.json"):
+        commit.write_text("{")
+    told = f"the Delta table at {re.escape(str(tmp_path))}: .*[^\\n]$"
+    with pytest.raises(LogError, match=told):
+        read_table(spark, str(tmp_path))
+    with pytest.raises(LogError, match=told):
+        open_version(tmp_path)
 
 
 def test_a_damaged_pointer_is_told(spark: SparkSession, tmp_path: Path) -> None:

@@ -162,14 +162,22 @@ def test_times_are_milliseconds_or_iso_8601() -> None:
 
 @given(st.integers(1, 1 << 62), st.integers(0, 1 << 61))
 def test_an_offset_survives_its_way_through_spark(begin: int, count: int) -> None:
-    offset = Offset(begin + count, begin)
+    offset = Offset(begin + count, begin, "0a1b", "orders")
     assert Offset.of(offset.as_dict()) == offset
 
 
 @pytest.mark.parametrize(
-    "found", [{}, {"offset": 3}, {"glsn": 3, "from": 4}, {"glsn": 0}, {"glsn": "3"}]
+    "found",
+    [
+        {},
+        {"offset": 3},
+        {"glsn": 3, "from": 4, "log": "0a1b", "topic": "orders"},
+        {"glsn": 0, "log": "0a1b", "topic": "orders"},
+        {"glsn": "3", "log": "0a1b", "topic": "orders"},
+        {"glsn": 3, "from": 3},
+    ],
 )
-def test_an_offset_of_something_else_is_refused(found: dict[str, int]) -> None:
+def test_an_offset_of_something_else_is_refused(found: dict[str, object]) -> None:
     with pytest.raises(BadOption, match="belongs to another source"):
         Offset.of(found)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pyarrow as pa
@@ -55,6 +56,17 @@ def rows_table(spark: SparkSession, tmp_path: Path) -> Path:
 
 def replay_rows(table: Path, url: str, spark: SparkSession, chunk_rows: int) -> ReplaySummary:
     return replay(table, url, key="name", chunk_rows=chunk_rows, spark=spark)
+
+
+def test_a_copy_of_a_delta_table_that_went_its_own_way_is_another_table(tmp_path: Path) -> None:
+    table, moved, changed = (tmp_path / name for name in ("table", "moved", "changed"))
+    write_deltalake(table, pa.table({"n": [1]}))
+    copytree(table, moved)
+    copytree(table, changed)
+    assert open_version(moved).identity == open_version(table).identity
+    write_deltalake(table, pa.table({"n": [2]}), mode="append")
+    write_deltalake(changed, pa.table({"n": [3]}), mode="append")
+    assert open_version(changed).identity != open_version(table).identity
 
 
 # -- round trip ------------------------------------------------------------------------------------

@@ -342,7 +342,7 @@ def test_what_is_wrong_is_told(spark: SparkSession, node: Node, topic: str, tmp_
     )
     other = read_stream(spark, node.url(topic + "-shorter"), **earliest)
     with (
-        pytest.raises(StreamingQueryException, match="the checkpoint is not of this log"),
+        pytest.raises(StreamingQueryException, match="give it a checkpoint of its own"),
         running(other, Batches(), tmp_path / "a") as query,
     ):
         query.awaitTermination()

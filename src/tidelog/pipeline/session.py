@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from tidelog.errors import BadOption
 from tidelog.pipeline.requirements import is_connect_url
+from tidelog.pipeline.task_failures import failures_typed
 
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -32,16 +33,20 @@ SHUFFLE_TASKS_MIN: Final = 8
 
 @contextmanager
 def session(given: SparkSession | None, master: str, job: str) -> Iterator[SparkSession]:
-    """A session to work with; only one that was started here, under the job's name, is stopped."""
+    """A session to work with; only one that was started here, under the job's name, is stopped.
+
+    What Spark fails with, in here or when it starts, becomes an error of ours.
+    """
     found = given or SparkSession.getActiveSession()
-    if found is not None:
-        yield found
-        return
-    started = _connect(master, job) if is_connect_url(master) else _start(master, job)
-    try:
-        yield started
-    finally:
-        started.stop()
+    with failures_typed():
+        if found is not None:
+            yield found
+            return
+        started = _connect(master, job) if is_connect_url(master) else _start(master, job)
+        try:
+            yield started
+        finally:
+            started.stop()
 
 
 def is_remote(spark: SparkSession) -> bool:

@@ -70,15 +70,12 @@ def last_older(vfs: Vfs, directory: str, file: ArchivedFile, timestamp_us: int) 
     return 0
 
 
-def last_row(
-    vfs: Vfs, directory: str, file: ArchivedFile, columns: Sequence[str]
-) -> dict[str, Any]:
-    """Some columns of the last entry of a file that has entries."""
+def last_row(vfs: Vfs, directory: str, file: ArchivedFile, columns: Sequence[str]) -> Any:
+    """Some columns of the last entry of a file that has entries: a table with one row."""
     with OpenedFile(vfs, directory, file) as opened:
         group = opened.groups_between(file.glsn_begin, file.glsn_end)[-1]
-        table = opened.read(group, list(columns))
-        rows: list[dict[str, Any]] = table.slice(table.num_rows - 1).to_pylist()
-        return rows[0]
+        table = opened.read(group, list(columns)).select(list(columns))
+        return table.slice(table.num_rows - 1).cast(arrow_schema(columns))
 
 
 def check_file(vfs: Vfs, directory: str, file: ArchivedFile) -> None:

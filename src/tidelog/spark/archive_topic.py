@@ -25,7 +25,7 @@ from tidelog.spark.partitions import GlsnRange
 from tidelog.storage.os_vfs import OsVfs
 
 if TYPE_CHECKING:
-    from tidelog.client.blocking import RemoteLog, RemoteTopic
+    from tidelog.client.blocking import RemoteLog
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -75,6 +75,10 @@ class ArchivedTopic:
     @property
     def name(self) -> str:
         return self.live.name
+
+    @property
+    def log_id(self) -> bytes:
+        return self.live.log_id
 
     @property
     def archive_end(self) -> int:
@@ -197,7 +201,7 @@ class ArchivedTopic:
         _LOGGER.warning("%s; going on, for failOnDataLoss is false", lost)
 
 
-ReadTopic: TypeAlias = "RemoteTopic | ArchivedTopic"
+ReadTopic: TypeAlias = "RemoteLog | ArchivedTopic"
 
 
 @contextmanager

@@ -5,6 +5,7 @@ of each micro-batch, but not where the first one began; so an end also says wher
 
   F1  a micro-batch is ``[from, glsn)`` of its end offset, whatever its start offset says
   F2  an offset that is returned unchanged means that there is nothing new
+  F3  an offset names its topic and log, for GLSNs of another one would look the same
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -21,6 +22,10 @@ from tidelog.errors import BadOption
 
 GLSN_END: Final = 1 << 63
 _DIGITS_MAX: Final = 20
+
+
+OffsetDict: TypeAlias = dict[str, Any]
+"""An offset as Spark keeps it."""
 
 
 class Anchor(Enum):
@@ -52,21 +57,31 @@ class Offset:
     glsn: int
     """The first GLSN behind it."""
     begin: int
+    log: str
+    """The id of the log, in hexadecimal digits."""
+    topic: str
 
-    def as_dict(self) -> dict[str, int]:
-        return {"glsn": self.glsn, "from": self.begin}
+    def as_dict(self) -> OffsetDict:
+        return {"glsn": self.glsn, "from": self.begin, "log": self.log, "topic": self.topic}
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Offset:
         """An offset that Spark kept."""
         glsn = found.get("glsn")
         begin = found.get("from", glsn)
+        log, topic = found.get("log"), found.get("topic")
         if not (is_glsn(glsn) and is_glsn(begin) and begin <= glsn):
-            raise BadOption(
-                f"the checkpoint holds {dict(found)!r}, which is no offset of Tidelog's: "
-                "it belongs to another source; give this query a checkpoint of its own"
-            )
-        return cls(glsn, begin)
+            raise _strange(found)
+        if not (isinstance(log, str) and isinstance(topic, str)):
+            raise _strange(found)
+        return cls(glsn, begin, log, topic)
+
+
+def _strange(found: Mapping[str, Any]) -> BadOption:
+    return BadOption(
+        f"the checkpoint holds {dict(found)!r}, which is no offset of Tidelog's: "
+        "it belongs to another source; give this query a checkpoint of its own"
+    )
 
 
 def parse_place(text: str) -> Place | None:

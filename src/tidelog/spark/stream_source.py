@@ -23,11 +23,11 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from tidelog.errors import LogError, OutOfRange, Trimmed
+from tidelog.errors import LogError, OutOfRange, Trimmed, WrongLog
 from tidelog.limits import READER_NAME_CHARS_MAX
 from tidelog.spark.archive_topic import ReadTopic, opened
 from tidelog.spark.connections import CONNECTIONS
-from tidelog.spark.offsets import Offset
+from tidelog.spark.offsets import Offset, OffsetDict
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.source import plan, read_range, resolve, skip_lost
 
@@ -50,10 +50,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader = options.reader or process_name()
         self._turn = crc32(self._reader.encode())
         """Which replicas to begin with: queries spread over them, too."""
-        self._start: int | None = None
+        self._start: OffsetDict | None = None
         self._last: int | None = None
         """Where ``availableNow`` ends."""
-        self._latest: int | None = None
+        self._latest: OffsetDict | None = None
         """The end of the topic when the log was asked last."""
 
     # -- limits ------------------------------------------------------------------------------
@@ -73,26 +73,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- offsets -----------------------------------------------------------------------------
 
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> OffsetDict:
         """Where the query starts if it has no checkpoint; asked for several times, found once."""
         if self._start is None:
             with self._topic() as topic:
-                self._start = resolve(topic, self._options.start)
-        return Offset(self._start, self._start).as_dict()
+                begin = resolve(topic, self._options.start)
+                self._start = _offset(topic, begin, begin)
+        return self._start
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: OffsetDict, limit: ReadLimit) -> OffsetDict:
         """The end of the next micro-batch, at a cut; waits a little if there is nothing new."""
         begin = Offset.of(start).glsn
         if self._start is None and self._latest is None:
             _LOGGER.info("the checkpoint goes on at GLSN %d, wherever options start", begin)
-        if self._last is not None and begin >= self._last:
-            self._tell(begin)
-            return start
         with self._topic() as topic:
+            _check_origin(topic, start)
+            if begin == self._last:
+                self._tell(topic, begin)
+                return start
             position = self._find_end(topic, begin, limit)
-        self._latest = position.high_watermark + 1
-        end = position.glsn if self._last is None else min(position.glsn, self._last)
-        return Offset(end, begin).as_dict() if end > begin else start  # F2
+            latest = position.high_watermark + 1
+            self._latest = _offset(topic, latest, latest)
+            end = position.glsn if self._last is None else min(position.glsn, self._last)
+            return _offset(topic, end, begin) if end > begin else start  # F2
 
     def _find_end(self, topic: ReadTopic, begin: int, limit: ReadLimit) -> Position:
         options = self._options
@@ -109,19 +112,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._find_end(topic, skip_lost(error, options), limit)
         except OutOfRange as error:
             raise OutOfRange(
-                f"the query is at GLSN {begin}, but {error}: the checkpoint is not of this log"
+                f"the query is at GLSN {begin}, but {error}: was the log put back from a backup? "
+                "Give the query a checkpoint that is as old, or a new one"
             ) from error
 
-    def _tell(self, begin: int) -> None:
+    def _tell(self, topic: ReadTopic, begin: int) -> None:
         """Let the log know that all is read: its figures would show the last batch as missing."""
-        with suppress(LogError), self._topic() as topic:
+        with suppress(LogError):
             topic.find_end(begin, reader=self._reader)
 
-    def reportLatestOffset(self) -> dict[str, int] | None:
+    def reportLatestOffset(self) -> OffsetDict | None:
         """The end of the topic, for the query's progress."""
-        return None if self._latest is None else Offset(self._latest, self._latest).as_dict()
+        return self._latest
 
-    def commit(self, end: dict[str, int]) -> None:
+    def commit(self, end: OffsetDict) -> None:
         """Nothing: how far a query has come is in its checkpoint, and nowhere else."""
 
     def stop(self) -> None:
@@ -130,11 +134,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- reading -----------------------------------------------------------------------------
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: OffsetDict, end: OffsetDict) -> Sequence[InputPartition]:
         """The tasks of a micro-batch; streams that were added meanwhile are among them."""
         offset = Offset.of(end)
         begin = offset.glsn if start == end else offset.begin  # F1
         with self._topic() as topic:
+            _check_origin(topic, end)
             return plan(topic, begin, offset.glsn, self._options, self._turn)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -143,6 +148,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _topic(self) -> AbstractContextManager[ReadTopic]:
         known = self._start is not None or self._latest is not None
         return opened(self._options, soon=not known)
+
+
+def _offset(topic: ReadTopic, glsn: int, begin: int) -> OffsetDict:
+    return Offset(glsn, begin, topic.log_id.hex(), topic.name).as_dict()
+
+
+def _check_origin(topic: ReadTopic, found: OffsetDict) -> None:
+    """F3: a query that goes on with another topic, or log, would leave out what it has there."""
+    offset, log = Offset.of(found), topic.log_id.hex()
+    if (offset.log, offset.topic) != (log, topic.name):
+        raise WrongLog(
+            f"the checkpoint is of topic {offset.topic!r} of log {offset.log}, but the query reads "
+            f"topic {topic.name!r} of log {log}: give it a checkpoint of its own"
+        )
 
 
 def process_name() -> str:

@@ -49,8 +49,8 @@ class ArchiveHome:
         """What is on disk."""
         return read_manifest(self._vfs, self.directory)
 
-    def last_row(self, manifest: ArchiveManifest, columns: Sequence[str]) -> dict[str, Any] | None:
-        """Some columns of the last entry that is archived; None if none is."""
+    def last_row(self, manifest: ArchiveManifest, columns: Sequence[str]) -> Any:
+        """Some columns of the last entry that is archived, as a table; None if none is."""
         for file in reversed(manifest.files):
             if file.rows:
                 return last_row(self._vfs, self.directory, file, columns)

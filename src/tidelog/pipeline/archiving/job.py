@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Final
@@ -49,8 +50,8 @@ def archive(
         ("range_entries", range_entries, 1),
         ("keep", keep, 0),
     ):
-        if value is not None and not value >= least:
-            raise BadOption(f"{name} is {value}: use at least {least}")
+        if value is not None and not least <= value < inf:
+            raise BadOption(f"{name} is {value}: use a number from {least} on")
     place = _local(directory)
     check_requirements(delta=False, master=spark_master, spark=spark)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, TypeAlias
 
+import pyarrow as pa
+
 from tidelog.core.compaction.horizon import DeleteHorizon
 from tidelog.errors import CorruptData, OutOfRange, Trimmed, WrongLog
 from tidelog.formats.archive_manifest import ArchivedFile, ArchiveManifest
@@ -80,11 +82,12 @@ def check_history(topic: ArchivableTopic, home: ArchiveHome, manifest: ArchiveMa
             "archive, in another directory"
         )
     archived = home.last_row(manifest, IDENTITY)
-    if archived is None or archived["glsn"] < topic.first_available:
+    if archived is None or archived["glsn"][0].as_py() < topic.first_available:
         return
-    glsn = archived["glsn"]
+    glsn = archived["glsn"][0].as_py()
     for batch in topic.read_arrow(glsn, glsn + 1, columns=IDENTITY):
-        if batch.to_pylist() != [archived]:
+        # Not as Python's values, which have no times before the year 1 or after 9999.
+        if not pa.Table.from_batches([batch]).equals(archived):
             raise WrongLog(
                 f"at GLSN {glsn} topic {topic.name!r} has another entry than the archive in "
                 f"{home.directory}: was the log put back from a backup? Begin another archive, in "

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from tidelog.formats.archive_manifest import ArchivedFile
 from tidelog.pipeline.archiving.file_writing import write_range
 from tidelog.pipeline.archiving.running import GlsnSpan
-from tidelog.pipeline.task_failures import typed
 from tidelog.spark.options import batch_options
 from tidelog.spark.partitions import GlsnRange
 from tidelog.spark.schema import COLUMNS
@@ -41,10 +39,7 @@ class SparkWriter:
                     yield from _write(options, directory, *planned[number])
 
         numbers = self._spark.range(0, len(planned), 1, len(planned))
-        try:
-            rows = numbers.mapInArrow(task, "file STRING").collect()
-        except PySparkException as error:
-            raise typed(error) from error
+        rows = numbers.mapInArrow(task, "file STRING").collect()
         files = [msgspec.json.decode(row.file, type=ArchivedFile) for row in rows]
         return sorted(files, key=lambda file: file.glsn_begin)
 

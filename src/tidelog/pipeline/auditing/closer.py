@@ -30,16 +30,18 @@ Connect: TypeAlias = Callable[[int], AbstractContextManager[Node]]
 class Version:
     """What one replica holds in one place."""
 
-    def __init__(self, glsn: int, term: int, entry: Entry) -> None:
+    def __init__(self, glsn: int, term: int, entry: Entry, *, rewritten: bool) -> None:
         self.glsn = glsn
         self.term = term
         self.entry = entry
+        self.rewritten = rewritten
 
     def fields(self) -> Iterator[tuple[str, object]]:
         yield "GLSN", self.glsn
         yield "term", self.term
         for name in _FIELDS:
             yield name.replace("_", " "), getattr(self.entry, name)
+        yield "rewritten", self.rewritten
 
 
 class AskedNodes:
@@ -92,7 +94,8 @@ def version_at(node: Node, stream: int, llsn: int) -> Version | None:
     """The entry that a node's replica has in a place."""
     for _, piece in node.page(stream, llsn, llsn + 1).slices:
         [glsn] = piece.glsns()
-        return Version(glsn, piece.batch.term, piece.batch.entry(piece.begin))
+        batch = piece.batch
+        return Version(glsn, batch.term, batch.entry(piece.begin), rewritten=batch.rewritten)
     return None
 
 

@@ -48,15 +48,12 @@ def audit(
     check_requirements(delta=False, master=spark_master, spark=spark)
 
     # What follows needs the modules that were just found to be there.
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
     from tidelog.pipeline.auditing.closer import AskedNodes  # noqa: PLC0415
     from tidelog.pipeline.auditing.report import write_report  # noqa: PLC0415
     from tidelog.pipeline.auditing.running import run  # noqa: PLC0415
     from tidelog.pipeline.auditing.spark_steps import SparkSteps  # noqa: PLC0415
     from tidelog.pipeline.auditing.targets import find_targets  # noqa: PLC0415
     from tidelog.pipeline.session import session  # noqa: PLC0415
-    from tidelog.pipeline.task_failures import typed  # noqa: PLC0415
 
     tell = progress or _tell_nobody
     targets = find_targets(source_url, topics, timeout)
@@ -65,10 +62,7 @@ def audit(
         session(spark, spark_master, "audit") as opened,
         SparkSteps(opened, topic_of, log_id=log_id, timeout=timeout, progress=tell) as steps,
     ):
-        try:
-            summary = run(targets, steps, AskedNodes(targets, timeout), tell)
-        except PySparkException as error:
-            raise typed(error) from error
+        summary = run(targets, steps, AskedNodes(targets, timeout), tell)
     if page is None:
         return summary
     summary = replace(summary, report=str(page))

@@ -5,7 +5,7 @@ Reading and comparing is left to ``Steps``, which Spark carries out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import perf_counter, time_ns
 from typing import Protocol
 
@@ -15,7 +15,7 @@ from tidelog.interface.audit_figures import AuditedReplica
 from tidelog.pipeline.auditing.contexts import flaws_in_contexts, flaws_in_counts
 from tidelog.pipeline.auditing.coverage import TopicOrder
 from tidelog.pipeline.auditing.findings import AuditProgress, AuditSummary, Finding
-from tidelog.pipeline.auditing.rows import Told
+from tidelog.pipeline.auditing.rows import Lost, Told
 from tidelog.pipeline.auditing.summing_up import Words, dense_from, sum_up
 from tidelog.pipeline.auditing.targets import Targets
 from tidelog.pipeline.auditing.tasks import Task, plan_tasks
@@ -56,7 +56,9 @@ def run(
     words = Words.of(steps.compare(tasks))
     progress(AuditProgress("read", f"{words.entries:,} entries of all replicas compared"))
     # Only now: what was compacted while it was read may be missing.
-    orders = topic_orders(targets, words, nodes.ask_again())
+    now = nodes.ask_again()
+    words.add(silent(targets, now))
+    orders = topic_orders(targets, words, now)
     words.add(steps.cover(orders))
     progress(AuditProgress("order", f"{words.present:,} GLSNs of {len(orders)} topics"))
     findings = [
@@ -67,6 +69,14 @@ def run(
     progress(AuditProgress("look closer", f"{len(findings)} findings"))
     summary = sum_up(targets, orders, words, findings)
     return replace(summary, began_us=began_us, seconds=perf_counter() - started)
+
+
+def silent(targets: Targets, now: Mapping[tuple[int, int], AuditedReplica]) -> Iterator[Lost]:
+    """Replicas that did not answer again: nobody knows what they compacted meanwhile."""
+    for one in targets.replicas:
+        if (one.node, one.facts.stream) not in now:
+            why = "it was read, but what it compacted meanwhile could not be asked"
+            yield Lost(one.facts.stream, one.node, why)
 
 
 def topic_orders(

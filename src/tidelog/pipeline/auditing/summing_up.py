@@ -87,7 +87,8 @@ def dense_from(
     """The first GLSN from which on none may be missing.
 
     What is missing on all replicas of a stream was compacted on each of them.  One that lags behind
-    says nothing of what it has not got.  ``replicas`` are those that were read to their ends.
+    says nothing of what it has not got.  ``replicas`` are those that were read to their ends and
+    told of themselves once more after it.
     """
     if topic.has_removed_streams:
         return topic.high_watermark + 1
@@ -96,8 +97,7 @@ def dense_from(
         mine = [one for one in replicas if one.facts.stream == stream]
         if not mine:
             return topic.high_watermark + 1
-        latest = [now.get((one.node, stream), one.facts) for one in mine]
-        ends = [one.settled_glsn_end for one in latest]
+        ends = [now[one.node, stream].settled_glsn_end for one in mine]
         first = max(first, max(ends) if any(one.lag for one in mine) else min(ends))
     return min(first, topic.high_watermark + 1)
 

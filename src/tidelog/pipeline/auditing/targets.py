@@ -71,7 +71,7 @@ def ask_again(targets: Targets, timeout: float) -> dict[tuple[int, int], Audited
         try:
             told = ask(number, endpoint, timeout, targets.log_id)
         except LogError:
-            continue  # What it said at first has to do.
+            continue
         found |= {(number, one.stream): one for one in told.replicas}
     return found
 

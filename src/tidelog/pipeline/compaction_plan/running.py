@@ -9,7 +9,6 @@ from secrets import randbits
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import tidelog
@@ -22,7 +21,6 @@ from tidelog.pipeline.compaction_plan.progress import (
     PlannedStream,
     PlanProgress,
 )
-from tidelog.pipeline.task_failures import typed
 from tidelog.storage.atomic_file import replace_file
 from tidelog.storage.os_vfs import OsVfs
 
@@ -101,8 +99,6 @@ def _plan(
         if progress is not None:
             progress(PlanProgress("read", keyed, perf_counter() - started))
         found = planning.judge(buckets)
-    except PySparkException as error:
-        raise typed(error) from error
     finally:
         planning.close()
     if progress is not None:

@@ -9,16 +9,19 @@ writing them first, and again after a crash, is harmless.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
 from pyarrow import dataset
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog.errors import BadOption, WrongLog
+from tidelog.errors import BadOption, LogError, WrongLog
 from tidelog.pipeline.directories import literal, remove_tree
 from tidelog.pipeline.materialization.changes import (
     FACT_COLUMNS,
@@ -114,6 +117,7 @@ class DeltaFacts:
         return Beginning(*(number for number in found if number is not None))
 
     def apply(self, facts: Facts, position: int) -> None:
+        self._look_again()
         if position <= self.position:
             return
         graves = facts.removals.select(GRAVE_COLUMNS)
@@ -129,12 +133,18 @@ class DeltaFacts:
             self._table.update_incremental()
 
     def rebuild(self, facts: DataFrame, position: int, beginning: Beginning) -> None:
+        self._look_again()
         graves = of_kind(facts, "DELETE", "DELETE_STORAGE")
         rows = outliving_storages(of_kind(facts, "PUT"), graves)
         commit = self._beginning_anew(position, beginning)
         # Removals first: a crash before the rows follow leaves a table that is rebuilt again.
         self._overwrite(self._graves, graves.select(*GRAVE_COLUMNS), commit)
         self._overwrite(self._table, rows.select(*ROW_COLUMNS), commit)
+
+    def _look_again(self) -> None:
+        """Others tidy tables up, as OPTIMIZE does; a commit behind theirs must know of them."""
+        self._table.update_incremental()
+        self._graves.update_incremental()
 
     def _overwrite(self, table: DeltaTable, rows: DataFrame, commit: CommitProperties) -> None:
         stage = self._path / STAGE
@@ -218,11 +228,28 @@ class DeltaFacts:
         return f"{self._app}:begin", f"{self._app}:dropped"
 
 
+@contextmanager
+def delta_failures(path: Path) -> Iterator[None]:
+    """What delta-rs fails with leaves as an error of this package, without its own stack."""
+    try:
+        yield
+    except DeltaError as error:
+        told = str(error).splitlines() or [type(error).__name__]
+        raise LogError(f"the Delta table at {path}: {told[0]}") from error
+
+
 def delta_rows(spark: SparkSession, path: str) -> DataFrame | None:
     """The rows of the Delta table at ``path``; None if there is none."""
     if not DeltaTable.is_deltatable(path):
         return None
-    return _frame(spark, DeltaTable(path), ROW_SCHEMA)
+    with delta_failures(Path(path)):
+        table = DeltaTable(path)
+        if not {field.name for field in table.schema().fields}.issuperset(ROW_COLUMNS):
+            raise BadOption(
+                f"{path} holds a Delta table that `tidelog pipeline materialize` did not make: "
+                "read it with Delta's own reader"
+            )
+        return _frame(spark, table, ROW_SCHEMA)
 
 
 def _frame(spark: SparkSession, table: DeltaTable, schema: str) -> DataFrame:

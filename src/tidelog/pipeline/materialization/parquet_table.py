@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import msgspec
 from msgspec.structs import replace
-from pyarrow import parquet
+from pyarrow import ArrowInvalid, parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from tidelog.errors import BadOption, CorruptData, WrongLog
@@ -54,6 +54,8 @@ class Pointer(msgspec.Struct, frozen=True):
     """The directory of the rows; empty while there is none."""
     previous: str = ""
     rows: int = 0
+    removals: int = 0
+    """Rows of what stays known to be removed."""
     beginning: Beginning = Beginning()
 
 
@@ -111,14 +113,14 @@ class ParquetFacts:
         self._write(facts, position, beginning)
 
     def rows(self) -> DataFrame:
-        return _frame(self._spark, self._path, self._current.version, ROW_SCHEMA)
+        return _rows(self._spark, self._path, self._current)
 
     def row_count(self) -> int:
         return self._current.rows
 
     def _graves(self) -> DataFrame:
-        below = self._current.version and f"{self._current.version}/{GRAVES}"
-        return _frame(self._spark, self._path, below, GRAVE_SCHEMA)
+        below = self._path / self._current.version / GRAVES
+        return _frame(self._spark, below, self._current.removals, GRAVE_SCHEMA)
 
     def _write(self, known: DataFrame, position: int, beginning: Beginning) -> None:
         name = f"{_VERSION}{position}"
@@ -134,7 +136,8 @@ class ParquetFacts:
                 position=position,
                 version=name,
                 previous=self._current.version,
-                rows=_row_count(directory),
+                rows=sum(rows_of_files(directory).values()),
+                removals=sum(rows_of_files(directory / GRAVES).values()),
                 beginning=beginning,
             )
         )
@@ -166,8 +169,7 @@ def current_version(path: Path) -> Pointer:
 
 def parquet_rows(spark: SparkSession, path: str) -> DataFrame:
     """The rows of the Parquet table at ``path``."""
-    pointer = _pointer(Path(path))
-    return _frame(spark, Path(path), pointer.version if pointer else "", ROW_SCHEMA)
+    return _rows(spark, Path(path), current_version(Path(path)))
 
 
 def _pointer(path: Path) -> Pointer | None:
@@ -180,12 +182,38 @@ def _pointer(path: Path) -> Pointer | None:
         raise CorruptData(f"{path / CURRENT}: {error}") from error
 
 
-def _frame(spark: SparkSession, path: Path, version: str, schema: str) -> DataFrame:
-    if not version:
+def _rows(spark: SparkSession, path: Path, pointer: Pointer) -> DataFrame:
+    return _frame(spark, path / pointer.version, pointer.rows, ROW_SCHEMA)
+
+
+def _frame(spark: SparkSession, directory: Path, rows: int, schema: str) -> DataFrame:
+    if not rows:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(literal(path / version))
+    complete_files(directory, rows)
+    return spark.read.schema(schema).parquet(literal(directory))
 
 
-def _row_count(directory: Path) -> int:
-    files = directory.glob("*.parquet")
-    return sum(int(parquet.read_metadata(file).num_rows) for file in files)
+def complete_files(directory: Path, rows: int) -> dict[Path, int]:
+    """The files of a directory with their rows; CorruptData unless they have so many together.
+
+    Spark takes the files that are there for all that there are.
+    """
+    found = rows_of_files(directory)
+    if sum(found.values()) != rows:
+        raise CorruptData(
+            f"the files in {directory} have {sum(found.values())} rows, but the table has {rows}: "
+            "put them back from a backup, or delete the table and make it again"
+        )
+    return found
+
+
+def rows_of_files(directory: Path) -> dict[Path, int]:
+    """How many rows each file in a directory has, by name."""
+    return {file: row_count(file) for file in sorted(directory.glob("*.parquet"))}
+
+
+def row_count(file: Path) -> int:
+    try:
+        return int(parquet.read_metadata(file).num_rows)
+    except (ArrowInvalid, OSError) as error:
+        raise CorruptData(f"{file}: {error}") from error

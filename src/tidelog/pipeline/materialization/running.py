@@ -9,7 +9,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -18,7 +18,7 @@ from tidelog.errors import CorruptData, LogLocked
 from tidelog.limits import MIB
 from tidelog.pipeline.log_options import log_options
 from tidelog.pipeline.materialization.batch_range import batch_range
-from tidelog.pipeline.materialization.delta_table import DeltaFacts
+from tidelog.pipeline.materialization.delta_table import DeltaFacts, delta_failures
 from tidelog.pipeline.materialization.facts import Facts
 from tidelog.pipeline.materialization.missed_deletes import (
     DeleteWatch,
@@ -31,7 +31,6 @@ from tidelog.pipeline.materialization.progress import BatchProgress, Counts, Mat
 from tidelog.pipeline.materialization.ranges import BatchLimits, log_ranges
 from tidelog.pipeline.materialization.tables import Origin, Table
 from tidelog.pipeline.session import is_remote
-from tidelog.pipeline.task_failures import typed
 from tidelog.storage.os_vfs import OsVfs
 
 if TYPE_CHECKING:
@@ -71,6 +70,7 @@ def run(
     with (
         tidelog.connect(work.url, topic=work.topic, timeout=work.timeout) as log,
         _locked(work.table),
+        delta_failures(work.table),
     ):
         stream = _Stream(spark, work, log, progress)
         begin = stream.table.position
@@ -155,8 +155,6 @@ class _Stream:
         try:
             for batch, (begin, end) in enumerate(ranges):
                 self._apply(self._source.between(begin, end), batch, begin, end)
-        except PySparkException as error:
-            raise typed(error) from error
         except KeyboardInterrupt:
             if self._work.once:
                 raise
@@ -166,9 +164,9 @@ class _Stream:
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
-            # What a batch failed with may be an error of a task of Spark, too.
-            failure = self._failure or error
-            raise typed(failure) if isinstance(failure, PySparkException) else failure from error
+            if self._failure is None:
+                raise
+            raise self._failure from error
         except KeyboardInterrupt:
             if self._work.once:
                 raise

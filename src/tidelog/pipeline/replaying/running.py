@@ -11,7 +11,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
@@ -23,7 +22,6 @@ from tidelog.pipeline.replaying.ledger import CHUNKS_END, Ledger, Note
 from tidelog.pipeline.replaying.mapping import Mapping, entries, materialized_entries, ordered
 from tidelog.pipeline.replaying.progress import ReplayProgress, ReplaySummary
 from tidelog.pipeline.replaying.tables import TableFile, TableVersion, open_version
-from tidelog.pipeline.task_failures import typed
 
 if TYPE_CHECKING:
     from tidelog.client.blocking import RemoteLog
@@ -121,10 +119,7 @@ class Replay:
         work = self._work
         writer = writer.options(**log_options(work.url, self._log.name, work.timeout))
         writer = writer.option("txnAppId", self._name).option("txnVersion", str(number))
-        try:
-            writer.save()
-        except PySparkException as error:
-            raise typed(error) from error
+        writer.save()
 
     def _note(self, note: Note, chunks: int) -> Note:
         return self._ledger.done(note, chunks)

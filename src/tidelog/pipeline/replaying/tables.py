@@ -12,11 +12,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from pyarrow import ArrowInvalid, parquet
-
-from tidelog.errors import BadOption, CorruptData
+from tidelog.errors import BadOption
 from tidelog.pipeline.materialization.changes import ROW_COLUMNS
-from tidelog.pipeline.materialization.parquet_table import current_version, is_parquet_table
+from tidelog.pipeline.materialization.parquet_table import (
+    complete_files,
+    current_version,
+    is_parquet_table,
+    row_count,
+)
 
 _FORMAT_HELP: Final = "a table that `materialize` made, a Delta table or a directory of Parquet"
 
@@ -70,12 +73,12 @@ def open_version(path: Path) -> TableVersion:
 
 def _materialized_parquet(path: Path) -> TableVersion:
     current = current_version(path)
-    files = list(_parquet_files(path / current.version)) if current.version else []
+    files = complete_files(path / current.version, current.rows) if current.rows else {}
     return TableVersion(
         path=path,
         format="parquet",
         identity=f"{current.table_id}:{current.position}:{current.version}",
-        files=_counted(files),
+        files=tuple(TableFile(str(file), rows) for file, rows in files.items()),
         is_materialized=True,
     )
 
@@ -84,14 +87,18 @@ def _delta(path: Path) -> TableVersion | None:
     try:
         from deltalake import DeltaTable  # noqa: PLC0415
 
-        from tidelog.pipeline.materialization.delta_table import delta_files  # noqa: PLC0415
+        from tidelog.pipeline.materialization.delta_table import (  # noqa: PLC0415
+            delta_failures,
+            delta_files,
+        )
     except ImportError:
         if (path / "_delta_log").is_dir():
             raise
         return None
     if not DeltaTable.is_deltatable(str(path)):
         return None
-    table = DeltaTable(path)
+    with delta_failures(path):
+        table = DeltaTable(path)
     metadata = table.metadata()
     if metadata.partition_columns or table.protocol().min_reader_version > 1:
         raise BadOption(
@@ -99,11 +106,14 @@ def _delta(path: Path) -> TableVersion | None:
             "it with Delta's own reader and write it with format('tidelog')"
         )
     names = tuple(field.name for field in table.schema().fields)
+    files = [Path(file) for file in sorted(delta_files(table))]
+    # A copy of a table has its id, and goes its own way: no two files ever have one name.
+    digest = sha256("\0".join(file.name for file in files).encode())
     return TableVersion(
         path=path,
         format="delta",
-        identity=f"{metadata.id}:{table.version()}",
-        files=_counted(map(Path, sorted(delta_files(table)))),
+        identity=f"{metadata.id}:{table.version()}:{digest.hexdigest()}",
+        files=_counted(files),
         is_materialized=names == ROW_COLUMNS,
     )
 
@@ -129,11 +139,4 @@ def _parquet_files(directory: Path) -> Iterator[Path]:
 
 
 def _counted(files: Iterable[Path]) -> tuple[TableFile, ...]:
-    return tuple(TableFile(str(file), _row_count(file)) for file in files)
-
-
-def _row_count(file: Path) -> int:
-    try:
-        return int(parquet.read_metadata(file).num_rows)
-    except (ArrowInvalid, OSError) as error:
-        raise CorruptData(f"{file}: {error}") from error
+    return tuple(TableFile(str(file), row_count(file)) for file in files)
