@@ -64,6 +64,8 @@ STREAMS_MAX: Final = 100_000
 PRODUCERS_PER_STREAM_MAX: Final = 4_096
 PRODUCER_WINDOW: Final = 8
 """How many of a producer's last appends can still be answered with their receipt."""
+MANIFEST_PRODUCERS_MAX: Final = 256 * KIB
+"""Producers of all log streams together that a node knows after a restart."""
 
 STORAGE_NODES_MAX: Final = 1_024
 NODE_ADDRESS_CHARS_MAX: Final = 300
@@ -180,6 +182,8 @@ BLOB_PAUSE_SECONDS: Final = 3600.0
 """How long the upload of a BLOB may stand still; one that goes on later is refused."""
 BLOB_COPY_BYTES: Final = MIB
 """What is in memory of a BLOB while its file is copied."""
+BLOB_SYNC_BYTES: Final = 32 * MIB
+"""So much of a BLOB may wait for its sync: nobody has to wait for the sync of a large one."""
 DATASTORE_QUEUE_BYTES_MAX: Final = 16 * MIB
 """Entries of a datastore that wait in memory for a flush; more are written out early."""
 UNRECORDED_BYTES_MAX: Final = 256 * MIB
@@ -231,6 +235,11 @@ check(
 check(ORDER_UNAPPLIED_CUTS_MAX <= ORDER_HISTORY_CUTS_MAX, "a stream waits before history is full")
 check(2 * REPORT_CUTS_MAX <= ORDER_UNAPPLIED_CUTS_MAX, "no stream waits for a report that waits")
 check(STREAMS_PER_TOPIC_MAX <= STREAMS_MAX, "the largest topic must fit into a log")
+check(STREAMS_MAX <= MANIFEST_PRODUCERS_MAX, "every log stream may remember a producer")
+check(
+    MANIFEST_PRODUCERS_MAX * 32 * (1 + PRODUCER_WINDOW) + KIB * STREAMS_MAX < MANIFEST_BYTES_MAX,
+    "the producers must fit into the manifest, beside the rest of it",
+)
 check(WRITE_VERSION_END == WORD_END**2, "a write version is two words")
 check(300 * STREAMS_MAX < METADATA_VIEW_BYTES_MAX, "all streams must fit into a view")
 check(

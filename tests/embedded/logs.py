@@ -94,19 +94,6 @@ def no_waiting() -> Iterator[None]:
         yield
 
 
-def noted_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """From now on each wait for a request is noted, with the seconds that it may take."""
-    waits: list[float] = []
-    wait = Request.wait
-
-    def noting(request: Request, seconds: float) -> bool:
-        waits.append(seconds)
-        return wait(request, seconds)
-
-    monkeypatch.setattr(Request, "wait", noting)
-    return waits
-
-
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Look again and again; fails after WAIT_SECONDS."""
     deadline = monotonic() + WAIT_SECONDS

@@ -25,6 +25,7 @@ from tidelog import Receipt
 from tidelog.core.replica import producers
 from tidelog.core.replica.producers import ProducerState
 from tidelog.errors import BadOption, CorruptData, ProducerConflict, StorageFailed
+from tidelog.formats import manifest
 from tidelog.limits import PRODUCER_WINDOW, PRODUCERS_PER_STREAM_MAX
 from tidelog.testing.disk import Op, SimDisk
 
@@ -218,3 +219,26 @@ def test_a_repeat_after_a_failed_sync_is_appended_once_in_all() -> None:
     with open_sim(disk.after_crash()) as log:
         log.append(b"b", producer="p", sequence=2)
         assert values(log) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("ending", ["close", "crash"])
+def test_a_log_of_more_producers_than_its_manifest_takes_knows_the_last_ones(ending: str) -> None:
+    """Its manifest could be written no more, and with it nothing else."""
+    disk = SimDisk()
+    with patch.object(manifest, "MANIFEST_PRODUCERS_MAX", 10):
+        log = open_sim(disk, streams=3)
+        for producer in range(8):
+            for stream in log.streams[: 3 if producer == 7 else 2]:
+                log.append_batch([b"x"], stream=stream, producer=f"p{producer}", sequence=1)
+        flush(log)
+        end = log.high_watermark
+        if ending == "close":
+            log.close()
+        with open_sim(disk if ending == "close" else disk.after_crash()) as log:
+            for producer in range(4, 8):
+                for stream in log.streams[: 3 if producer == 7 else 2]:
+                    name = f"p{producer}"
+                    again = log.append_batch([b"x"], stream=stream, producer=name, sequence=1)
+                    assert again.duplicate
+            assert log.high_watermark == end
+            assert not log.append_batch([b"x"], producer="p0", sequence=1).duplicate

@@ -91,6 +91,22 @@ REFUSED: dict[str, tuple[Call, type[LogError], str]] = {
         BadEntry,
         "storage id -1",
     ),
+    "a storage id out of range to look in": (
+        lambda log: log.get(b"k", storage_id=1 << 64),
+        BadEntry,
+        "storage id",
+    ),
+    "a negative storage id to explain": (
+        lambda log: log.explain(b"k", storage_id=-1),
+        BadEntry,
+        "storage id -1",
+    ),
+    "no key to explain": (lambda log: log.explain(b""), BadEntry, "at least one byte"),
+    "a position that no log reaches": (
+        lambda log: log.store_position("p", 1 << 64, expected=0),
+        BadOption,
+        "63 bits",
+    ),
     "a write version where GLSNs rule": (
         lambda log: log.put(b"k", b"v", write_version=5),
         BadEntry,

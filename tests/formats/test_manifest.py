@@ -24,9 +24,10 @@ from tidelog.formats.manifest import (
     TruncationLimit,
     decode_manifest,
     encode_manifest,
+    fit_producers,
 )
 from tidelog.invariants import InvariantViolation
-from tidelog.limits import PRODUCER_WINDOW
+from tidelog.limits import MANIFEST_PRODUCERS_MAX, PRODUCER_WINDOW, PRODUCERS_PER_STREAM_MAX
 from tidelog.types import Llsn, Term
 
 STATE = StreamState(
@@ -214,3 +215,17 @@ def test_the_golden_manifest_is_read_and_written_the_same() -> None:
 def test_a_manifest_from_before_there_were_replicas_is_read() -> None:
     before = replace(EXAMPLE, streams=(EXAMPLE.streams[0], StreamManifest(2, 1)))
     assert decode_manifest(golden("manifest_before_replicas.bin")) == before
+
+
+def test_of_too_many_producers_each_stream_keeps_its_last_ones() -> None:
+    full = tuple([ProducerState(n, 1) for n in range(1, PRODUCERS_PER_STREAM_MAX + 1)])
+    streams = MANIFEST_PRODUCERS_MAX // len(full)
+    crowd = [StreamManifest(n, 1, state=StreamState(producers=full)) for n in range(streams)]
+    few = StreamManifest(streams, 1, state=replace(STATE, producers=full[:3]))
+
+    assert fit_producers(crowd) == tuple(crowd), "there is just room for them"
+
+    *kept, last = fit_producers([*crowd, few])
+    assert last == few, "a stream with few producers loses none"
+    assert {stream.state.producers for stream in kept} == {full[-len(full) // 2 :]}
+    assert sum(len(stream.state.producers) for stream in (*kept, last)) <= MANIFEST_PRODUCERS_MAX

@@ -12,7 +12,13 @@ from tests.storage.streams import put, value, values
 from tidelog.formats.batch import Batch, decode_batch, encode_entries, seal_batch
 from tidelog.formats.entry import Entry, Kind
 from tidelog.invariants import InvariantViolation
-from tidelog.limits import KIB, SEGMENT_BATCH_BYTES
+from tidelog.limits import (
+    BATCH_ENTRIES_MAX,
+    ENTRY_BLOBS_MAX,
+    KIB,
+    SEGMENT_BATCH_BYTES,
+    VALUE_BYTES_MAX,
+)
 from tidelog.storage.rebatch import rebatch
 
 
@@ -149,3 +155,18 @@ def test_every_kept_entry_comes_out_once_and_in_order(
         expected += [(first + at, term, marked[at][0]) for at in positions]
         first = batch.end_llsn
     assert content(joined(*kept)) == expected
+
+
+def test_entries_without_bytes_are_not_joined_beyond_what_a_batch_takes() -> None:
+    small, most = batch_of(values(1), 1), batch_of([value("")] * BATCH_ENTRIES_MAX, 2)
+    found = joined(whole(small), whole(most))
+    assert [batch.count for batch in found] == [1, BATCH_ENTRIES_MAX]
+
+
+def test_the_large_ones_among_small_entries_are_not_joined_beyond_what_a_batch_takes() -> None:
+    """On average the entries of these batches are small, but those that are kept are not."""
+    entries = [value("x" * VALUE_BYTES_MAX), *[value("")] * 2000]
+    blobs = [Entry(Kind.APPEND, b"", blobs=tuple(range(ENTRY_BLOBS_MAX))), *entries[1:]]
+    kept = [(batch_of(each, 1 + 2001 * n), [0]) for n, each in enumerate([entries, blobs] * 3)]
+    found = joined(*kept)
+    assert [batch.count for batch in found] == [1] * 6

@@ -19,6 +19,7 @@ from tidelog.embedded.async_appender import AsyncAppender
 from tidelog.embedded.commits import LoopCommits
 from tidelog.embedded.engine import Engine
 from tidelog.embedded.log import DEFAULT_TOPIC, Log, open_log
+from tidelog.embedded.opening import Opening
 from tidelog.embedded.options import Options
 from tidelog.embedded.reader import read_range
 from tidelog.embedded.topic import Topic, companion
@@ -336,8 +337,13 @@ class AsyncLog(AsyncTopic):
         return await asyncio.to_thread(self._log.log_stats)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._log.close)
-        await asyncio.to_thread(self._commits.stop)
+        await asyncio.shield(asyncio.to_thread(self._close))  # Whoever waits for it or not.
+
+    def _close(self) -> None:
+        try:
+            self._log.close()
+        finally:
+            self._commits.stop()
 
     async def __aenter__(self) -> Self:
         return self
@@ -361,11 +367,16 @@ async def open_async_log(
     options: Options | None = None,
 ) -> AsyncLog:
     """Open a log for asyncio; the arguments are those of ``tidelog.open``."""
-    log = await _thread(
+    opening = Opening(
         lambda: open_log(
             path, topic=topic, streams=streams, versions=versions, create=create, options=options
         )
     )
+    try:
+        log = await asyncio.to_thread(opening.run)
+    except asyncio.CancelledError:
+        opening.give_up()
+        raise
     return AsyncLog(log, log.engine)
 
 

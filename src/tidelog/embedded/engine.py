@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from tidelog.core.order.commands import AddStreams, CreateTopic, NewStream
@@ -21,6 +22,7 @@ from tidelog.embedded.requests import AdminRequest
 from tidelog.embedded.staging import Staging
 from tidelog.errors import (
     BadOption,
+    Busy,
     DeadlineExceeded,
     DiskFull,
     LogClosed,
@@ -46,7 +48,8 @@ DATASTORE_TOPIC: Final = "~datastore"
 THIS_NODE: Final = NodeId(1)
 """Where the only replica of every log stream is."""
 
-_LOOK_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 0.1
+"""Only one of several threads that wait for a request is woken; the others look."""
 
 
 class Engine:
@@ -73,6 +76,7 @@ class Engine:
         self._ordered = threading.Condition()
         self._waiting = 0
         self._listeners: dict[int, Callable[[], None]] = {}
+        self._unsettled: list[Request] = []
         self._closing = threading.Lock()
         self._closed = False
         self.storing_position = threading.Lock()
@@ -95,18 +99,28 @@ class Engine:
             raise request.error
 
     def settle(self, request: Request, timeout: float | None = None) -> None:
-        """The same, but come back only when it is certain what became of it.
+        """The same, for who holds a lock over a look and what is written by it.
 
-        For who holds a lock over a look and what is written by it: a request that is being
-        written at its deadline may show at any time, and the next look must not miss it.
+        What is being written at its deadline may show at any time; whoever comes next looks only
+        once it has (``await_settled``).
         """
         try:
             self.submit(request, timeout)
         except DeadlineExceeded:
+            self._unsettled.append(request)
+            raise
+
+    def await_settled(self) -> None:
+        """Wait until all that ``settle`` gave up shows, or never will; Busy if that takes long."""
+        deadline = monotonic() + self.options.append_timeout_seconds
+        for request in list(self._unsettled):
             while not request.done:
-                request.wait(_LOOK_SECONDS)
-            if request.error is not None:
-                raise request.error from None
+                left = deadline - monotonic()
+                if left <= 0:
+                    raise Busy("what was asked for before is still being written: try again later")
+                request.wait(min(left, _LOOK_SECONDS))
+            with suppress(ValueError):  # Another thread was faster.
+                self._unsettled.remove(request)
 
     def post(self, request: Request) -> bool:
         """Queue a request whose ``wake`` is told of its end; True: call ``lead`` in a thread."""

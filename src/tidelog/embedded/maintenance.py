@@ -252,13 +252,16 @@ class Maintenance:
             for segment in store.view.segments
         ]
         if not places:
+            self.damage = {}
             return None
         store, segment = places[self.scrubbed % len(places)]
         self.scrubbed += 1
         with store.pins.pinned():
             finding = check_blocks(store, segment)
-        if finding.problem:
-            self.damage[finding.path] = finding.problem
+        # A file that is gone, or was mended, is damaged no more.
+        others = {other.path for _, other in places if other is not segment}
+        damage = {path: why for path, why in self.damage.items() if path in others}
+        self.damage = damage | ({finding.path: finding.problem} if finding.problem else {})
         return finding
 
     def _settle_idle(self, store: StreamStore) -> None:

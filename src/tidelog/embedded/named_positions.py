@@ -48,6 +48,7 @@ def store_position(
     if not lock.acquire(timeout=engine.options.append_timeout_seconds):
         raise Busy("another position is being stored: try again later")
     try:
+        engine.await_settled()
         position = next_position(name, _look(engine, key), glsn, expected)
         body = encode_puts([key], [encode_position(position)], timestamp_us=time_ns() // 1000)
         engine.settle(AppendRequest(Append(internal.name, [Part(internal.streams[0], body)])))

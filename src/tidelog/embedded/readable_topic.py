@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
+from sys import maxsize
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,8 @@ from tidelog.embedded.pages import read_pages
 from tidelog.embedded.positions import find_end, find_time, position
 from tidelog.embedded.reader import read_one, read_range
 from tidelog.embedded.stats import topic_stats
-from tidelog.errors import BadEntry, BadOption, LogClosed, OutOfRange
-from tidelog.formats.entry import Kind
+from tidelog.errors import BadOption, LogClosed, OutOfRange
+from tidelog.formats.entry import Kind, check_key
 from tidelog.formats.key_rows import hash_key
 from tidelog.formats.manifest import TopicManifest
 from tidelog.interface.figures import TopicStats
@@ -85,7 +86,7 @@ class ReadableTopic:
         if limit is not None and limit < 0:
             raise BadOption(f"limit is {limit}, but must not be negative")
         found = read_range(self._engine, self._manifest, begin, end)
-        return found if limit is None else islice(found, limit)
+        return found if limit is None else islice(found, min(limit, maxsize))
 
     def read_arrow(
         self,
@@ -159,8 +160,7 @@ class ReadableTopic:
 
     def get(self, key: bytes, *, storage_id: int = 0) -> Record | None:
         """The newest record of a key; None if there is none or it was deleted."""
-        if not key:
-            raise BadEntry("a key has at least one byte")
+        check_key(key, storage_id)
         self._engine.check_open()
         node = self._engine.node
         store = node.streams[stream_of_key(self._manifest, key)]
@@ -214,6 +214,7 @@ class ReadableTopic:
 
     def explain(self, key: bytes, *, storage_id: int = 0) -> list[str]:
         """For every stored write of a key, whether it is kept and why."""
+        check_key(key, storage_id)
         self._engine.check_open()
         return explain_key(self._engine, self._manifest, key, storage_id)
 

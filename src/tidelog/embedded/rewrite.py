@@ -2,7 +2,8 @@
 
 A copy carries the write version of its original; between the two the higher LLSN wins, and the
 original dies.  No snapshot is taken between the look and the copy: so the original stays where it
-is, and with it every delete that hides it.
+is.  Only a copy that is still being written at its deadline may come behind one; then R1 holds all
+the same, for no entry comes between the look and the copy.
 
 Invariants:
   R1  a copy is of the greatest write of its key, among all entries before the copy: one behind a
@@ -103,13 +104,16 @@ def _oldest_puts(
     begin = max(snapshot.smallest_live, store.trim_llsn_end)
     for piece in store.read(begin, snapshot.index + 1):
         batch = piece.batch
+        if not batch.is_keyed:
+            continue
+        kinds = batch.kinds()
         end = min(batch.end_llsn, snapshot.index + 1)
         for position in snapshot.kept_positions(batch, begin, end):
+            if kinds[position] != Kind.PUT:
+                continue
             one = BatchSlice(batch, position, position + 1, piece.runs)
             for record in records_of(store.stream, one):
-                if record.kind is not Kind.PUT or record.write_version > boundary:
-                    continue
-                if is_newest(store, record):
+                if record.write_version <= boundary and is_newest(store, record):
                     yield record
 
 

@@ -167,6 +167,7 @@ class Staging:
         if not self._lock.acquire(timeout=self._engine.options.append_timeout_seconds):
             raise Busy("another publication is under way: try again later")
         try:
+            self._engine.await_settled()
             yield
         finally:
             self._lock.release()
@@ -203,7 +204,7 @@ class Staging:
             notes[_UNFINISHED_KEY] = encode_unfinished(Unfinished(keys))
         body = encode_puts(list(notes), list(notes.values()), timestamp_us=time_ns() // 1000)
         append = Append(topic.name, [*parts, Part(target.streams[0], body)])
-        self._engine.settle(AppendRequest(append))  # G1: its note is there, or will never be.
+        self._engine.settle(AppendRequest(append))  # G1: nobody looks before its note is there.
         return left
 
     def _next_parts(self, stages: Sequence[int]) -> tuple[list[Part], int]:

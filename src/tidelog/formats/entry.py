@@ -75,6 +75,13 @@ def check_entry(entry: Entry) -> None:
             _check_number("BLOB id", blob, 0, BLOB_ID_END)
 
 
+def check_key(key: bytes, storage_id: int) -> None:
+    """BadEntry unless there can be writes of such a key."""
+    if not key:
+        raise BadEntry("a key has at least one byte")
+    _check_number("storage id", storage_id, 0, STORAGE_ID_END)
+
+
 def key_too_large(size: int) -> KeyTooLarge:
     """The error for a key of ``size`` bytes."""
     return KeyTooLarge(

@@ -6,7 +6,7 @@ M2  what ``encode_manifest`` writes, ``decode_manifest`` reads: both check the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -21,6 +21,7 @@ from tidelog.formats.envelope import seal, unseal
 from tidelog.invariants import check
 from tidelog.limits import (
     MANIFEST_BYTES_MAX,
+    MANIFEST_PRODUCERS_MAX,
     PRODUCER_WINDOW,
     PRODUCERS_PER_STREAM_MAX,
     STREAMS_PER_TOPIC_MAX,
@@ -41,6 +42,7 @@ __all__ = [
     "TruncationLimit",
     "decode_manifest",
     "encode_manifest",
+    "fit_producers",
     "join_boundary",
     "split_boundary",
     "state_fault",
@@ -172,6 +174,23 @@ def decode_manifest(data: bytes | memoryview) -> Manifest:
     if fault := _manifest_fault(manifest):
         raise CorruptData(f"{what}: {fault}")
     return manifest
+
+
+def fit_producers(streams: Sequence[StreamManifest]) -> tuple[StreamManifest, ...]:
+    """The streams with as many of their producers as there is room for, the last ones.
+
+    Streams that have few of them keep all.
+    """
+    known = [len(stream.state.producers) for stream in streams]
+    most = PRODUCERS_PER_STREAM_MAX
+    while sum(min(count, most) for count in known) > MANIFEST_PRODUCERS_MAX:
+        most //= 2
+    return tuple(
+        replace(each, state=replace(each.state, producers=each.state.producers[-most:]))
+        if count > most
+        else each
+        for each, count in zip(streams, known, strict=True)
+    )
 
 
 def split_boundary(state: StreamState) -> tuple[StreamState, int]:

@@ -4,6 +4,7 @@
   S2  Key pages follow the batches, the footer follows the pages, the trailer ends the file:
       a file that was not written to its end has no valid trailer.
   S3  The footer repeats number and stream, so that parts of two files never pass for one.
+  S4  A footer that is too large to be read back is not written.
 
 Layout (little-endian, every section padded with zeros to a multiple of 8):
   header   64 B: magic, crc of bytes [8:64], number u64, stream u64, log id 16 B, zeros
@@ -55,6 +56,7 @@ _Item: TypeAlias = Literal["Q", "I", "B"]
 _Format: TypeAlias = tuple[_Item, ...]
 _BLOCK_FORMAT: Final[_Format] = ("Q", "Q", "Q", "Q", "I", "I")
 _RUN_FORMAT: Final[_Format] = ("Q", "Q", "Q")
+RUN_BYTES: Final = 24
 _PAGE_FORMAT: Final[_Format] = ("Q", "Q", "I", "I")
 _SPECIAL_FORMAT: Final[_Format] = ("Q", "Q", "Q", "Q", "B", "B")
 _ITEM_BYTES: Final[dict[_Item, int]] = {"Q": 8, "I": 4, "B": 1}
@@ -248,6 +250,7 @@ def encode_footer(footer: SegmentFooter) -> bytes:
         ([s.kind for s in special], [s.implicit for s in special]),
     )
     body = b"".join(parts)
+    check(len(body) <= SEGMENT_FOOTER_BYTES_MAX, "S4: the footer is too large to be read back")
     offset = footer.pages_end
     length = offset + len(body) + TRAILER_BYTES
     tail = _TRAILER.pack(offset, len(body), length, crc32c(body), 0, TRAILER_MAGIC, 0)[:-4]

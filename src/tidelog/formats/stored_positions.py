@@ -8,6 +8,7 @@ import msgspec
 
 from tidelog.errors import BadOption, CorruptData, RevisionConflict
 from tidelog.formats.messages import NamedPosition
+from tidelog.limits import ORDER_NUMBER_END
 
 POSITIONS_TOPIC: Final = "~positions"
 NO_POSITION: Final = NamedPosition(0, 0)
@@ -38,6 +39,8 @@ def next_position(name: str, known: NamedPosition, glsn: int, expected: int) -> 
         )
     if glsn < 1:
         raise BadOption(f"GLSNs start at 1, not {glsn}")
+    if glsn >= ORDER_NUMBER_END:
+        raise BadOption(f"a GLSN has 63 bits, not {glsn}")
     return NamedPosition(glsn, known.revision + 1)
 
 

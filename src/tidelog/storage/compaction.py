@@ -38,7 +38,8 @@ def _facts(
 ) -> SegmentFacts:
     begin = max(segment.first_llsn, trim)
     live = min(snapshot.live_count(begin, max(begin, segment.end_llsn)), segment.entries)
-    live_bytes = segment.size * live // segment.entries
+    run_bytes = segment.run_bytes  # A rewrite copies all of them.
+    live_bytes = run_bytes + (segment.size - run_bytes) * live // segment.entries
     if segment.number in dead_bytes and begin == segment.first_llsn:
         live_bytes = min(segment.size, max(segment.size - dead_bytes[segment.number], 0))
     return SegmentFacts(

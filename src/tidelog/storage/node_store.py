@@ -34,6 +34,7 @@ from tidelog.formats.manifest import (
     StreamManifest,
     TopicManifest,
     encode_manifest,
+    fit_producers,
 )
 from tidelog.formats.wal import Record
 from tidelog.limits import WAL_BACKLOG_FILES_MAX
@@ -228,7 +229,8 @@ class NodeStore:
         """
         first = self.manifest.wal_file if wal_file is None else wal_file
         with self.applying:  # Half of an append must not be taken for all that is known.
-            found = tuple(store.manifest(first) for store in streams.values())
+            found = tuple([store.manifest(first) for store in streams.values()])
+        found = fit_producers(found)
         if wal_file is not None:
             return found
         ends = {known.stream: known.stored_end for known in self.manifest.streams}

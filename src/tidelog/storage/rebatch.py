@@ -18,25 +18,37 @@ from tidelog.limits import KIB, SEGMENT_BATCH_BYTES
 _WHOLE_BYTES_MIN = 16 * KIB
 """A batch of this size is worth keeping as it is."""
 _JOINED_ENTRIES_MAX = 16 * KIB
+"""So is one of so many entries: put together with others, it might be more than a batch can be."""
 
 
 def rebatch(kept: Iterable[tuple[Batch, Sequence[int]]]) -> Iterator[Batch]:
     """Batches of the given positions of the given batches, in ascending LLSN order."""
     joining = _Joining()
-    for batch, positions in kept:
+    for each in kept:
+        batch, positions = _cut_out(*each)
         if not positions:
             continue
-        if not joining.continues(batch):
+        if not joining.continues(batch) or _is_large(batch):
             yield from joining.take()
-        if batch.length * len(positions) // batch.count >= _WHOLE_BYTES_MIN:
-            yield from joining.take()
-            whole = len(positions) == batch.count
-            yield batch if whole else decode_batch(batch.select(positions))
+        if _is_large(batch):
+            yield batch
             continue
         joining.add(batch, positions)
         if joining.full:
             yield from joining.take()
     yield from joining.take()
+
+
+def _cut_out(batch: Batch, positions: Sequence[int]) -> tuple[Batch, Sequence[int]]:
+    """What is kept of a large batch, for that may be small, or have nearly all of its bytes."""
+    if not _is_large(batch) or len(positions) in (0, batch.count):
+        return batch, positions
+    part = decode_batch(batch.select(positions))
+    return part, range(part.count)
+
+
+def _is_large(batch: Batch) -> bool:
+    return batch.length >= _WHOLE_BYTES_MIN or batch.count >= _JOINED_ENTRIES_MAX
 
 
 @dataclass(slots=True)

@@ -34,10 +34,10 @@ def scrub_stream(store: StreamStore) -> Iterator[Finding]:
 
 
 def check_blocks(store: StreamStore, segment: Segment) -> Finding:
-    """The cheap check: every batch against its checksum."""
+    """The cheap check: the footer and every batch against their checksums."""
     entries = size = 0
     try:
-        with store.opened.lease(segment.path) as reader:
+        with store.opened.opened_anew(segment.path) as reader:
             for batch in reader.read_blocks(segment.first_llsn, segment.file_end_llsn):
                 entries += batch.count
                 size += batch.length
@@ -49,7 +49,7 @@ def check_blocks(store: StreamStore, segment: Segment) -> Finding:
 def scrub_segment(store: StreamStore, segment: Segment) -> Finding:
     """Verify one segment: checksums, key index, statistics, and completeness by live indexes."""
     try:
-        with store.opened.lease(segment.path) as reader:
+        with store.opened.opened_anew(segment.path) as reader:
             checked = reader.verify(store.place.hash_seed)
             begin = max(segment.first_llsn, store.trim_llsn_end)
             missing = store.snapshot.missing_from(reader.llsns(), begin, segment.end_llsn)

@@ -20,7 +20,7 @@ from operator import attrgetter
 from typing import Final
 
 from tidelog.formats.manifest import TruncationLimit
-from tidelog.formats.segment import SegmentFooter, SpecialEntry
+from tidelog.formats.segment import RUN_BYTES, SegmentFooter, SpecialEntry
 from tidelog.storage.memtable import Memtable
 from tidelog.storage.vfs import FileKind, Vfs
 
@@ -65,6 +65,8 @@ class Segment:
     size: int
     max_version: int
     specials: tuple[SpecialEntry, ...]
+    run_bytes: int = 0
+    """What its GLSNs take of it; those of dead entries stay."""
 
     @classmethod
     def of(cls, directory: str, footer: SegmentFooter, size: int) -> Segment:
@@ -81,6 +83,7 @@ class Segment:
             size=size,
             max_version=stats.max_version,
             specials=footer.specials,
+            run_bytes=RUN_BYTES * len(footer.runs),
         )
 
 
