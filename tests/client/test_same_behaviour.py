@@ -447,6 +447,25 @@ def test_a_level_that_there_is_not_is_told(log: LogHandle) -> None:
         log.append(b"a", ack=nonsense)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda log: log.append(b"a", timout=5),
+        lambda log: log.append_batch([b"a"], timout=5),
+        lambda log: log.put(b"k", b"v", timout=5),
+        lambda log: log.put_batch([(b"k", b"v")], timout=5),
+        lambda log: log.write([Entry(Kind.PUT, b"v", b"k")], timout=5),
+        lambda log: log.delete(b"k", timout=5),
+        lambda log: log.delete_storage(1, timout=5),
+        lambda log: log.append(b"a", producer="p", sequence=1, timout=5),
+    ],
+)
+def test_an_option_that_there_is_not_is_told(log: LogHandle, call: Any) -> None:
+    with pytest.raises(BadOption, match="there is no option 'timout'"):
+        call(log)
+    assert not log.high_watermark
+
+
 def test_the_end_is_waited_for(log: LogHandle) -> None:
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(lambda: log.find_end(1, wait=30.0))

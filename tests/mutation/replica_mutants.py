@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pytest
 from msgspec.structs import replace
 
 from tests.core.replica.protocol import test_commitment as commitment
+from tests.core.replica.protocol import test_compacted_meanwhile as compacted_meanwhile
 from tests.core.replica.protocol import test_departures as departures
 from tests.core.replica.protocol import test_elections as elections
 from tests.core.replica.protocol import test_joined as joined
@@ -179,14 +179,6 @@ def asks_whom_it_counts(original: Callable[..., None]) -> Callable[..., None]:
     return ask
 
 
-def in_a_patch(story: Callable[[pytest.MonkeyPatch], None]) -> Callable[[], None]:
-    def told() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            story(patch)
-
-    return told
-
-
 def notes_what_it_began_with(procedure: Reconfiguration, *_: object) -> None:
     procedure._must_know = NO_VERSION
 
@@ -217,7 +209,13 @@ def complete_with_the_first_part(original: Callable[..., None]) -> Callable[...,
     return store
 
 
-def longest_log(heads: Any, final: Any, _: object) -> NodeId:
+def who_leads_the_least(heads: Any, _: object, final: Any, burden: Any) -> NodeId:
+    able = election.candidates(heads, final)
+    highest = max(each.head for each in able)
+    return min((burden(each.node), each.node) for each in able if each.head == highest)[1]
+
+
+def longest_log(heads: Any, _: object, final: Any, __: object) -> NodeId:
     able = election.candidates(heads, final)
     return max(able, key=lambda each: each.head.llsn).node
 
@@ -426,16 +424,22 @@ MUTANTS: Final = (
     StoryMutant(
         "T11: a leader whom nobody can tell what it misses leads on",
         instead(Roles, "make_way", nothing),
-        in_a_patch(
-            operated_cuts.test_a_leader_whom_nobody_can_tell_the_cuts_that_it_misses_is_filled_up_by_another
-        ),
+        operated_cuts.test_a_leader_whom_nobody_can_tell_the_cuts_that_it_misses_makes_way,
     ),
     StoryMutant(
-        "T11: a leader makes way though others lack some of its log",
-        instead(Roles, "_is_dispensable", yes),
-        in_a_patch(
-            operated_cuts.test_a_leader_does_not_make_way_while_a_loss_could_leave_nobody_with_its_log
-        ),
+        "T11: a leader makes way to who lacks some of its log",
+        instead(Cursor, "may_lead_next", yes),
+        operated_cuts.test_a_leader_does_not_make_way_to_who_lacks_some_of_its_log,
+    ),
+    StoryMutant(
+        "T11: a leader makes way to who misses cuts as well",
+        instead(Dispatch, "_lacks_cuts", no),
+        known_cuts.test_who_misses_cuts_does_not_let_a_leader_make_way,
+    ),
+    StoryMutant(
+        "T11: of equal heads, one is elected that misses cuts",
+        instead(election, "choose_leader", who_leads_the_least),
+        operated_cuts.test_two_that_miss_cuts_do_not_pass_the_leadership_to_one_another,
     ),
     # -- reconfigurations --------------------------------------------------------------------
     StoryMutant(
@@ -594,5 +598,10 @@ MUTANTS: Final = (
         "a synchronisation leaves out what a flush joined across its head",
         instead(SyncSource, "_batches", whole_batches),
         joined.test_a_flush_that_joins_batches_across_the_head_of_a_filling_does_not_stop_it,
+    ),
+    StoryMutant(
+        "a synchronisation brings entries whose GLSNs are gone",
+        instead(SyncSource, "_ordered_in", lambda *_: ()),
+        compacted_meanwhile.test_entries_whose_glsns_are_gone_are_not_sent_without_them,
     ),
 )

@@ -14,6 +14,7 @@ import pytest
 from tests.mutation.left_out import Change, replaced
 from tests.runtime.gateway import (
     test_appends,
+    test_deposed_leaders,
     test_named_positions,
     test_publishing,
     test_reads,
@@ -64,6 +65,13 @@ def as_known(_: Any) -> Callable[..., Any]:
         return self.known_high(topic)
 
     return high
+
+
+def as_readable(_: Any) -> Callable[..., Any]:
+    async def end(self: LocalReads, topic: Any, stream: int) -> int | None:
+        return self.tides.end(topic.topic, (stream,))
+
+    return end
 
 
 async def at_once(*_: object) -> None:
@@ -143,8 +151,18 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a key is looked up before what was answered can be read",
-        replaced(LocalReads, "settle", lambda _: at_once),
+        replaced(LocalReads, "catch_up", as_readable),
         test_reads.test_a_key_is_found_as_soon_as_its_append_was_answered_be_it_stored_or_not,
+    ),
+    Mutant(
+        "a leader takes what it knows of keys for all there is",
+        replaced(LocalReads, "catch_up", as_readable),
+        test_deposed_leaders.test_a_key_is_looked_up_behind_all_that_clients_were_told,
+    ),
+    Mutant(
+        "a leader takes what it knows of positions for all there is",
+        replaced(LocalReads, "catch_up", as_readable),
+        test_deposed_leaders.test_nobody_is_refused_for_what_was_true_once,
     ),
     Mutant(
         "who waits for entries does not have them stored",

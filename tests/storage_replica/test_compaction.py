@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import pytest
 
 from tests.storage_replica.fillings import fill
@@ -25,6 +27,8 @@ from tidelog.formats.entry import Entry, Kind
 from tidelog.formats.key_rows import hash_key
 from tidelog.formats.replica_records import decode_summary
 from tidelog.limits import WAL_BACKLOG_FILES_MAX
+from tidelog.storage.replica_snapshot import present_up_to
+from tidelog.storage.segment_file import SegmentReader
 from tidelog.types import Llsn, StreamId, Term
 
 OTHER = StreamId(2)
@@ -110,6 +114,14 @@ def test_batches_of_different_terms_are_never_served_as_one(twin: Twin) -> None:
     ]
 
 
+def test_what_was_read_before_a_snapshot_is_read_anew_after_it(twin: Twin) -> None:
+    write_keys(twin)
+    reader = twin.disk.reader(STREAM)
+    assert len(entries_of(all_batches(reader, 1))) == 12
+    twin.compact()
+    assert [llsn for llsn, _, _ in entries_of(all_batches(reader, 1))] == [9, 10, 11, 12]
+
+
 def test_a_filled_replica_reads_and_compacts_like_any_other(twin: Twin) -> None:
     """It was sent the newest of the keys; what came before it never had."""
     twin.write(wipe=True, hard_state=HardState(Term(1), is_complete=False, had=NO_ENTRY))
@@ -135,6 +147,23 @@ def test_a_filled_replica_reads_and_compacts_like_any_other(twin: Twin) -> None:
     twin.check_stored()
     assert [get(twin, key) for key in "abc"] == [b"a8", None, b"c7"]
     assert 3 not in twin.read()
+
+
+def test_what_a_filled_replica_holds_is_counted_while_files_go(
+    twin: Twin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_keys(twin)
+    store = twin.store()
+    lease = store.opened.lease
+
+    def lease_after_a_compaction(path: str) -> AbstractContextManager[SegmentReader]:
+        monkeypatch.undo()
+        twin.compact()
+        return lease(path)
+
+    monkeypatch.setattr(store.opened, "lease", lease_after_a_compaction)
+    assert set(range(9, 13)) <= set(present_up_to(store, 12))
+    assert len(store.view.segments) == 1
 
 
 def test_a_live_index_of_a_filled_replica_that_is_lost_is_found_again(twin: Twin) -> None:

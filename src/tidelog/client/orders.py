@@ -17,7 +17,7 @@ from tidelog.client.lanes import ENTRY_OVERHEAD
 from tidelog.errors import BadEntry, BadOption, BatchTooLarge
 from tidelog.formats.batch import HEADER_BYTES
 from tidelog.formats.entry import Entry, Kind, check_entry, value_too_large
-from tidelog.interface.appends import Append, AppendOptions, Appends, Part, ack_of
+from tidelog.interface.appends import Append, AppendOptions, Appends, Part, ack_of, check_names
 from tidelog.interface.records import Ack
 from tidelog.limits import ATTACHMENT_BYTES_MAX, VALUE_BYTES_MAX
 
@@ -105,7 +105,10 @@ def _check_stream(stream: int) -> None:
 
 
 def _acknowledged(order: OneEntry, options: AppendOptions) -> OneEntry:
-    return replace(order, ack=ack_of(options)) if "ack" in options else order
+    if not options:
+        return order
+    check_names(options)
+    return replace(order, ack=ack_of(options))
 
 
 def _is_numbered(options: AppendOptions) -> bool:

@@ -209,6 +209,7 @@ class Pool:
         self, channel: Channel, request: Request, *, seconds: float, waits: bool
     ) -> Reply:
         """Ask for something that changes nothing; if that fails, ask over the first connection."""
+        deadline = self._loop.time() + seconds
         if channel is not self.main:
             try:
                 return await channel.ask(
@@ -216,7 +217,7 @@ class Pool:
                 )
             except (ConnectionLost, Unreachable, NotLeader):
                 pass
-        return await self.main.ask(request, seconds=seconds, waits=waits)
+        return await self.main.ask(request, seconds=deadline - self._loop.time(), waits=waits)
 
     async def look_elsewhere(self, topic: str, here: Channel) -> TopicDescription | None:
         """What another node says of a topic; None if none does."""

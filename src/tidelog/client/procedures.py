@@ -117,11 +117,12 @@ async def drain(
         hosted = [one for one in status.streams if node in _involved(one)]
         if not hosted:
             return
-        if hosted[0].plan != "steady":
-            async for step in settled(admin, hosted[0].stream, look=look):
+        first = min(hosted, key=lambda one: not one.has_quorum)  # Without one it may wait for ever.
+        if first.plan != "steady":
+            async for step in settled(admin, first.stream, look=look):
                 yield step
             continue  # What was under way may have taken the replica already.
-        async for step in _leave(admin, status, hosted[0], node, contract=contract, look=look):
+        async for step in _leave(admin, status, first, node, contract=contract, look=look):
             yield step
 
 

@@ -105,6 +105,10 @@ class Session:
             raise BadOption(f"timeout is {timeout}, but must not be negative")
         return min(timeout, TIMEOUT_SECONDS_MAX)
 
+    def left(self, deadline: float) -> float:
+        """What is left of a call that makes several requests; by the loop's clock."""
+        return max(deadline - self.loop.time(), 0.0)
+
     # -- appends ------------------------------------------------------------------------------
 
     def loose(self, order: OneEntry, waiter: Waiter[Receipt], timeout: float | None) -> Loose:

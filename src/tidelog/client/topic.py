@@ -289,19 +289,26 @@ class AsyncRemoteTopic(AsyncWriting, AsyncBlobCalls):
         if expected < 0:
             raise BadOption(f"revisions start at 0, not at {expected}")
         request = SetPosition(self.name, name, glsn, expected)
+        session = self._session
+        deadline = session.loop.time() + session.timeout
         try:
-            return await self._session.ask(request, NamedPosition, repeat=False)
+            return await session.ask(request, NamedPosition, repeat=False)
         except (ConnectionLost, LeaderLost) as error:
             lost = error
         # Whether it is stored by now is not known.  If it is, then this call did it as far as
         # anybody can tell: whoever stored the same on the same revision wanted the same.
         try:
-            return await self._session.ask(
-                request, NamedPosition, doubt=lost, telling=(RevisionConflict,)
+            return await session.ask(
+                request,
+                NamedPosition,
+                seconds=session.left(deadline),
+                doubt=lost,
+                telling=(RevisionConflict,),
             )
         except RevisionConflict as conflict:
+            look = GetPosition(self.name, name)
             try:
-                found = await self.position_of(name)
+                found = await session.ask(look, NamedPosition, seconds=session.left(deadline))
             except LogError as error:
                 raise in_doubt(lost, error) from error
             wanted = NamedPosition(glsn, expected + 1)

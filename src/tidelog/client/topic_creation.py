@@ -15,6 +15,7 @@ async def create_topic(
     if streams < 1:
         raise BadOption(f"a topic has at least one log stream, not {streams}")
     request = CreateTopic(name, streams, versions, replicas)
+    deadline = session.loop.time() + session.timeout
     try:
         return await session.ask(request, TopicDescription, repeat=False)
     except ConnectionLost as error:
@@ -22,10 +23,16 @@ async def create_topic(
     # Whether it is there by now is not known.  If it is, and is what was asked for, then this
     # call made it as far as anybody can tell.
     try:
-        return await session.ask(request, TopicDescription, doubt=lost, telling=(TopicExists,))
+        return await session.ask(
+            request,
+            TopicDescription,
+            seconds=session.left(deadline),
+            doubt=lost,
+            telling=(TopicExists,),
+        )
     except TopicExists:
         try:
-            described = await session.describe(name)
+            described = await session.describe(name, seconds=session.left(deadline))
         except LogError as error:
             raise in_doubt(lost, error) from error
         # Streams may have been added since; those that take keys are what it was made with.

@@ -171,6 +171,7 @@ class Appends:
     def _request(self, parts: Sequence[Part], options: AppendOptions) -> Append:
         if not options:
             return Append(self._current().name, parts)
+        check_names(options)
         producer, sequence = options.get("producer", ""), options.get("sequence", 0)
         if type(sequence) is not int:
             raise BadOption(f"the sequence is a {type(sequence).__name__}: give an int")
@@ -214,6 +215,13 @@ class Appends:
                 )
         elif entry.write_version is None:
             raise BadEntry(f"topic {self._name!r} needs a write_version for every keyed write")
+
+
+def check_names(options: AppendOptions) -> None:
+    """Raise if there is an option that no append takes: nobody would look at it."""
+    if unknown := options.keys() - AppendOptions.__optional_keys__:
+        names = ", ".join(AppendOptions.__annotations__)
+        raise BadOption(f"there is no option {min(unknown)!r}: besides its own, it takes {names}")
 
 
 def ack_of(options: AppendOptions) -> Ack:

@@ -7,6 +7,7 @@ Invariants:
   Q1  an answer begins at the place that was asked for, or at the first entry behind it
   Q2  answers kept in memory are bounded, in bytes and in number
   Q3  an answer of a former generation of the log is never given
+  Q4  nor is one of before the last snapshot: entries may be gone since, and their GLSNs with them
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _END: Final = 1 << 63
 Run: TypeAlias = Callable[[Callable[[], None]], None]
 Question: TypeAlias = tuple[StreamStore, str, int, int]
 """The store, what is asked for, and the two numbers of the question."""
-Key: TypeAlias = tuple[int, int, str, int, int]
-"""The same, with the stream and how often its answers were forgotten."""
+Key: TypeAlias = tuple[int, int, int, str, int, int]
+"""The same, with the stream, how often its answers were forgotten, and its snapshot index (Q4)."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -74,7 +75,8 @@ class Answers:
 
     def _key(self, question: Question) -> Key:
         store, what, begin, end = question
-        return store.stream, self._forgotten.get(store.stream, 0), what, begin, end
+        forgotten = self._forgotten.get(store.stream, 0)
+        return store.stream, forgotten, store.snapshot.index, what, begin, end
 
     def get(self, question: Question) -> object | None:
         """An answer that is there."""

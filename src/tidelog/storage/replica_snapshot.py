@@ -48,12 +48,13 @@ def _install(store: StreamStore) -> None:
 def present_up_to(store: StreamStore, index: int) -> BitMap64:
     """The LLSNs up to an index that are stored and not trimmed."""
     present = BitMap64()
-    view = store.view
-    for segment in view.segments:
-        with store.opened.lease(segment.path) as reader:
-            llsns = reader.llsns()
-        llsns &= BitMap64(range(segment.first_llsn, segment.end_llsn))
-        present |= llsns
+    with store.pins.pinned():  # The worker compacts meanwhile.
+        view = store.view
+        for segment in view.segments:
+            with store.opened.lease(segment.path) as reader:
+                llsns = reader.llsns()
+            llsns &= BitMap64(range(segment.first_llsn, segment.end_llsn))
+            present |= llsns
     for table in view.memtables:
         for stored in table.batches:
             present.add_range(stored.first_llsn, stored.end_llsn)

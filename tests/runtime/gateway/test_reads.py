@@ -240,6 +240,24 @@ def test_a_read_at_the_end_waits_for_something_to_come(hosts: list[int]) -> None
     run(main())
 
 
+def test_a_reader_waits_where_all_that_can_be_asked_are_behind_it() -> None:
+    async def main() -> None:
+        async with cluster_of(2) as cluster:
+            topic = cluster.create(TOPIC)
+            cluster.place(1, [2])
+            node = cluster.nodes[TWO]
+            async with cluster.nodes[ONE].client() as client:
+                await fill(client, 5)
+                node.replicas.lag[topic.topic] = 3
+                page, records = await client.page(ReadPage(TOPIC, 5, wait_ms=50))
+                assert (page.glsn_begin, page.glsn_end, records) == (5, 5, [])
+                node.replicas.lag.clear()
+                page, [record] = await client.page(ReadPage(TOPIC, 5, wait_ms=50))
+                assert (page.glsn_end, record.value) == (6, b"4")
+
+    run(main())
+
+
 def test_a_read_that_waited_in_vain_is_an_empty_page() -> None:
     async def main() -> None:
         async with cluster_of(2) as cluster:

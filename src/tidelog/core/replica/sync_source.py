@@ -4,10 +4,12 @@ Invariants:
   Y1  a synchronisation brings the log as it was when it began, up to one head, with one context
   Y2  one part is on its way at a time; an answer counts only with the number of its synchronisation
   Y3  it begins anew when something that it has not sent yet is trimmed or compacted
+  Y4  what is ordered comes with its GLSNs: where they are gone, it waits to hear of the compaction
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tidelog.core.replica.entries import Batch, EntryId, GlsnRun
@@ -74,8 +76,8 @@ class SyncSource:
 
     @property
     def is_stale(self) -> bool:
-        """Whether something is gone that was not sent yet (Y3)."""
-        log, begin = self._state.log, self._begin or self._first
+        """Whether something is gone that was not sent yet, be it only a GLSN (Y3)."""
+        log, begin = self._state.log, min(self._begin or self._first, self._ordered_end)
         compacted = log.snapshot_index > self._snapshot_index and begin <= log.snapshot_index
         return compacted or begin < log.first
 
@@ -122,7 +124,7 @@ class SyncSource:
             return None  # The store fetches them.
         end = batches[-1].llsn_end if batches else self._end
         runs = self._runs(self._ordered_end, min(end, self._context.llsn_end))
-        if runs is None:
+        if runs is None or not are_covered(self._ordered_in(begin, batches), runs):
             return None
         if batches and len(runs) > RUNS_MAX:
             batches, runs = shortened(batches, runs)
@@ -153,6 +155,12 @@ class SyncSource:
 
     def _runs(self, begin: Llsn, end: Llsn) -> tuple[GlsnRun, ...] | None:
         return self._state.store.runs(begin, end) if begin < end else ()
+
+    def _ordered_in(self, begin: Llsn, batches: tuple[Batch, ...]) -> Iterable[tuple[Llsn, Llsn]]:
+        """Where ordered entries are, of those that the replica has not ordered or is to get."""
+        end = self._context.llsn_end
+        yield self._ordered_end, min(begin, end)
+        yield from ((batch.llsn_begin, min(batch.llsn_end, end)) for batch in batches)
 
     # --- what is answered ---
 
@@ -257,6 +265,21 @@ def shortened(
     kept = tuple([batch for batch in batches if batch.llsn_end <= limit]) or batches[:1]
     end = kept[-1].llsn_end
     return kept, tuple([_before(run, end) for run in runs if run.llsn_begin < end])
+
+
+def are_covered(ranges: Iterable[tuple[Llsn, Llsn]], runs: Sequence[GlsnRun]) -> bool:
+    """Whether runs have all that lies in some ranges; both ascend."""
+    left = iter(runs)
+    run = next(left, None)
+    for begin, end in ranges:
+        place = begin
+        while place < end:
+            while run is not None and run.llsn_end <= place:
+                run = next(left, None)
+            if run is None or run.llsn_begin > place:
+                return False
+            place = run.llsn_end
+    return True
 
 
 def _before(run: GlsnRun, end: Llsn) -> GlsnRun:

@@ -45,7 +45,7 @@ class Cells:
     async def look(self, topic: TopicManifest, key: bytes) -> bytes | None:
         """What a key is at the moment; NotLeader if another node knows better."""
         self._check_leader(topic)
-        await self._local.settle(topic)
+        await self._local.catch_up(topic, topic.streams[0])
         return await self._local.readers.run(lambda: self._lookup(topic)(key))
 
     async def change(
@@ -61,6 +61,9 @@ class Cells:
         """
         deadline = asyncio.get_running_loop().time() + seconds
         async with self._lock:
+            self._check_leader(topic)
+            # What is refused must not be so because of what was true once.
+            await self._local.catch_up(topic, topic.streams[0])
             while True:
                 end = await self._settled(topic, deadline)
                 changes = await self._local.readers.run(lambda: decide(self._lookup(topic)))

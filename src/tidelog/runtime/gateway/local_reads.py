@@ -67,6 +67,20 @@ class LocalReads:
             if not await self.tides.wait_for(topic.topic, (stream,), end, _SETTLE_SECONDS):
                 raise Busy(f"what log stream {stream} has ordered cannot be read yet: try again")
 
+    async def catch_up(self, topic: TopicManifest, stream: int) -> int:
+        """Wait until all that was ordered of a stream before can be read here, up to the returned
+        GLSN.  Unreachable, Busy.
+
+        The metadata repository has to say how much that is: whoever leads here may be deposed, or
+        not have heard of cuts by which its predecessor answered.
+        """
+        await self.cluster.refresh(_SETTLE_SECONDS)
+        end = self.cluster.high_watermark(topic.topic) + 1
+        here = self.readable(topic, (stream,))
+        if not here or not await self.tides.wait_for(topic.topic, here, end, _SETTLE_SECONDS):
+            raise Busy(f"what log stream {stream} has ordered cannot be read here yet: try again")
+        return end
+
     async def page(
         self, topic: TopicManifest, message: ReadPage, finish: Callable[[EnginePage], T]
     ) -> T:
@@ -117,11 +131,7 @@ class LocalReads:
 
     async def get(self, topic: TopicManifest, message: Get) -> Reply:
         stream = stream_of_key(topic, message.key)
-        await self.settle(topic, (stream,))
-        end = self.tides.end(topic.topic, (stream,))
-        if end is None:
-            raise UnknownStream(f"log stream {stream} is not on this node")
-        log = self.view(topic, end - 1)
+        log = self.view(topic, await self.catch_up(topic, stream) - 1)
 
         def look() -> Reply:
             found = find_piece(log, topic, message.key, message.storage_id)

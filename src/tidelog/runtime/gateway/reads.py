@@ -17,7 +17,7 @@ from typing import TypeVar
 from tidelog.client.pages import slices_of
 from tidelog.embedded.page_filling import StreamPiece
 from tidelog.embedded.pages import EnginePage, check_available, chosen_streams, take_pieces
-from tidelog.errors import BadFrame, CorruptData, LogError, Unreachable
+from tidelog.errors import BadFrame, CorruptData, LogError, OutOfRange, Unreachable
 from tidelog.formats.manifest import TopicManifest
 from tidelog.formats.messages import FindEnd, FindTime, Get, Page, Position, ReadPage
 from tidelog.interface.routing import stream_of_key
@@ -94,6 +94,13 @@ class ClusterReads:
             if end is None or self._waiting.known_high(topic) >= begin:
                 raise
             return await self._local.page_up_to(topic, message, end, finish)
+        except OutOfRange:
+            # Whoever has the streams is behind those who told the client of its place.
+            if not message.wait_ms:
+                raise
+            high = self._waiting.known_high(topic)
+            first = self._local.view(topic, high).first_available(topic)
+            return finish(EnginePage([], begin, begin, first, high))
 
     async def _merged(
         self,
