@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Unpack
 
 import pytest
 
 import tidelog
 from tests.cli.running import empty_log, run, run_json, values
 from tidelog.cli import append_load
-from tidelog.cli.append_load import BATCH_BYTES, LineTooLong, batches_of
+from tidelog.cli.append_lines import ValueLines
+from tidelog.cli.append_load import BATCH_BYTES, LineTooLong, Load, batches_of, load_lines
+from tidelog.cli.failures import Failure
+from tidelog.errors import DeadlineExceeded
+from tidelog.interface.appends import AppendOptions
+from tidelog.interface.handles import TopicHandle
+from tidelog.interface.records import Receipt
 from tidelog.limits import KEY_BYTES_MAX, VALUE_BYTES_MAX
 
 
@@ -146,6 +153,26 @@ def test_what_tail_prints_as_json_can_be_appended_to_another_log(
     copied = run("tail", "-d", tmp_path / "copy", "--format", form).stdout_bytes
     assert copied == run("tail", "-d", data, "--format", form).stdout_bytes
     assert copied.count(b"\n") == 5
+
+
+def test_it_can_be_in_a_topic_with_explicit_versions_too(tmp_path: Path) -> None:
+    for name in ("log", "copy"):
+        run("topic", "create", "t", "-d", tmp_path / name, "--versions", "explicit")
+    with tidelog.open(tmp_path / "log", topic="t") as log:
+        log.append_batch([b"text", b""])
+        log.put(b"k", b"1", write_version=70)
+        log.delete_storage(3, write_version=71)
+        log.append(b"last")
+
+    printed = run("tail", "-d", tmp_path / "log", "-t", "t", "-o", "jsonl").stdout_bytes
+    run("append", "-d", tmp_path / "copy", "-t", "t", "--jsonl", stdin=printed)
+
+    form = "%o %i %w [%k] [%v]"
+    copied, original = (
+        run("tail", "-d", tmp_path / name, "-t", "t", "--format", form).stdout_bytes
+        for name in ("copy", "log")
+    )
+    assert copied == original
 
 
 def test_a_topic_with_explicit_versions_takes_them_from_json(data: Path) -> None:
@@ -402,3 +429,32 @@ def test_an_input_that_breaks_off_says_what_was_appended(
     monkeypatch.setattr(append_load, "batches_of", lines)
     shown = run("append", "-d", data, code=1).stderr
     assert "the input is broken; all before line 3 is in the log: 2 records appended" in shown
+
+
+class Unanswered(ValueLines):
+    """Nobody tells what became of the second append."""
+
+    def __init__(self, answered: int) -> None:
+        self._answered = answered
+
+    def send(
+        self, topic: TopicHandle, items: Sequence[bytes], **options: Unpack[AppendOptions]
+    ) -> Sequence[Receipt]:
+        if not self._answered:
+            raise DeadlineExceeded("no answer")
+        self._answered -= 1
+        return super().send(topic, items, **options)
+
+
+@pytest.mark.parametrize(
+    ("answered", "told"), [(0, "nothing else was appended"), (1, "all before line 2 is in the log")]
+)
+def test_what_is_in_doubt_is_not_said_to_be_missing(data: Path, answered: int, told: str) -> None:
+    with tidelog.open(data) as log, pytest.raises(Failure) as caught:
+        load_lines(Load(log, "", 1, False), Unanswered(answered), Chunks(b"a\nb\n"), 1)
+
+    line = answered + 1
+    assert f"lines {line} to {line} (these may be in the log or not): no answer" in str(
+        caught.value
+    )
+    assert f"no answer; {told}" in str(caught.value)

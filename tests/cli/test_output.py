@@ -174,6 +174,7 @@ def test_the_page_names_every_command_and_option(path: tuple[str, ...]) -> None:
     options = [p for p in command.params if isinstance(p, click.Option)]
     missing = [opt for p in options for opt in p.opts if f"`{opt}" not in page]
     assert not missing
+    assert not [p.opts for p in options if not p.help]
 
 
 def test_the_page_names_every_exit_code() -> None:

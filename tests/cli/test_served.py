@@ -15,6 +15,7 @@ import pytest
 import tidelog
 from tests.cli.running import PROCESS_SECONDS, ended, run, run_json, spawned
 from tidelog.server.node import NodeOptions
+from tidelog.testing import LocalCluster
 
 
 @contextmanager
@@ -74,6 +75,20 @@ def test_topics_of_a_node_are_listed_and_described(url: str) -> None:
     assert len(found["streams"]) == 5
     assert (found["key_streams"], found["versions"]) == (3, "explicit")
     assert "wide" in [topic["topic"] for topic in run_json("topic", "list", "-d", url)["topics"]]
+
+
+def test_a_cluster_need_not_have_a_topic_yet() -> None:
+    with LocalCluster(1, topic="") as cluster:
+        url = cluster.url
+        assert run_json("topic", "list", "-d", url) == {"topics": []}
+        assert run_json("stats", "-d", url)["topics"] == []
+        assert "there is no topic 'orders'" in run("tail", "-d", url, "-t", "orders", code=4).stderr
+
+        run("topic", "create", "orders", "--streams", "2", "-d", url)
+        assert run_json("append", "-d", url, "-t", "letters", stdin="a\n")["records"] == 1
+
+        found = run_json("topic", "list", "-d", url)["topics"]
+        assert [(one["topic"], one["streams"]) for one in found] == [("letters", 1), ("orders", 2)]
 
 
 def test_the_figures_of_a_node_show_who_reads(url: str) -> None:

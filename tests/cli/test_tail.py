@@ -157,9 +157,24 @@ def test_the_streams_of_a_topic_are_shown_in_one_order(tmp_path: Path) -> None:
         ("tail", "-f", "--timeout", "nan"),
         ("compact", "run", "--wait", "nan"),
         ("blob", "collect", "--older-than", "nan"),
+        ("top", "--interval", "1e10"),
+        ("bench", "append", "--rate", "inf"),
+        ("serve", "--stage-seconds", "nan"),
         ("tail", "--topic", ""),
     ],
 )
 def test_what_is_no_number_or_no_name_is_wrong_usage(tmp_path: Path, args: tuple[str, ...]) -> None:
     small_log(tmp_path / "log")
     assert "Invalid value" in run(*args, "-d", tmp_path / "log", code=2).stderr
+
+
+@pytest.mark.parametrize("option", ["--older-than", "--timeout"])
+def test_jobs_take_no_time_that_is_no_number(option: str) -> None:
+    job = "archive" if option == "--older-than" else "audit"
+    for number in ("nan", "inf", "1e300"):
+        shown = run("pipeline", job, "--from", "tidelog://h:1", option, number, code=2).stderr
+        assert "Invalid value" in shown
+
+
+def test_any_number_of_records_may_be_asked_for(data: Path) -> None:
+    assert len(values(data, "-n", str(1 << 64))) == 5

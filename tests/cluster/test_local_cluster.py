@@ -147,13 +147,17 @@ def _state(pid: int) -> str:
         return "Z"
 
 
-def test_up_starts_a_cluster_and_goes_on_with_it(tmp_path: Path) -> None:
+def test_up_starts_a_cluster_and_goes_on_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     port = free_ports(HOST).clients
-    arguments = ("up", "-d", tmp_path / "data", "--nodes", 1, "--port", port)
+    arguments = ("up", "-d", "data", "--nodes", 1, "--port", port)
     for round_number in (1, 2):
         with spawned(*arguments) as process:
             text = _read_until(process, b"Ctrl-C")
             url = re.findall(r"at (tidelog://\S+),", text)[0]
+            assert f"{tmp_path}/data/node-1.log" in text, "another terminal may be elsewhere"
             assert run("append", "-d", url, stdin="hello\n").stdout.startswith("appended 1 record")
             assert run("tail", "-d", url).stdout.splitlines() == ["hello"] * round_number
             process.send_signal(signal.SIGINT)

@@ -168,7 +168,7 @@ class JsonLines:
         version = fields.get("write_version")
         if version is not None:
             version = _int_of(fields, "write_version")
-        if self._log_versions and "glsn" in fields:
+        if "glsn" in fields and (self._log_versions or (kind is Kind.APPEND and not key)):
             version = None  # It was the GLSN of the original; the copy's is its own.
         blobs = fields.get("blobs") or []
         if not isinstance(blobs, list) or not all(type(blob) is int for blob in blobs):

@@ -156,8 +156,11 @@ def _append_items(
         except LogError as error:
             where = _line_of(mode, piece, lines) if isinstance(error, BadEntry) else None
             where = where or f"lines {lines[0]} to {lines[-1]}"
-            doubt = "" if error.definite else " (these may be in the log or not)"
-            raise Failure(f"{where}{doubt}: {error}; {load.so_far()}", code_of(error)) from error
+            doubt, so_far = "", load.so_far()
+            if not error.definite:
+                doubt = " (these may be in the log or not)"
+                so_far = so_far if load.last_line else "nothing else was appended"
+            raise Failure(f"{where}{doubt}: {error}; {so_far}", code_of(error)) from error
         load.last_line = lines[-1]
 
 

@@ -113,7 +113,10 @@ def pair(
 def _load_options(function: F) -> F:
     """Of benchmarks that offer a load."""
     for option in (
-        click.option("--connections", type=click.IntRange(1), default=1, show_default=True),
+        click.option(
+            "--connections", type=click.IntRange(1), default=1, show_default=True,
+            help="Clients at once.",
+        ),
         click.option(
             "--batch", type=click.IntRange(1), default=1, show_default=True,
             help="Records of one call.",

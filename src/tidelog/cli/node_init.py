@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from tidelog.cli.options import directory_option, output_option
 from tidelog.cli.security_options import client_security_options
+
+if TYPE_CHECKING:
+    from tidelog.runtime.identity import Identity
 
 
 @click.command("init")
@@ -58,7 +62,8 @@ def init(
         known = parse_cluster_id(cluster_id) if cluster_id else _asked(str(ask))
         identity = joiner(known)
     make_node(OsVfs(), str(Path(data).absolute()), identity)
-    _print(data, identity.node, identity.cluster_id.hex(), identity.members, output)
+    is_first = new_cluster and not cluster_id
+    _print(data, identity, is_first, output)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -77,18 +82,19 @@ def _asked(url: str) -> bytes:
         return parse_cluster_id(admin.status().cluster_id)
 
 
-def _print(data: str, node: int, cluster_id: str, members: tuple[int, ...], output: str) -> None:
+def _print(data: str, identity: Identity, is_first: bool, output: str) -> None:
+    node, members, cluster_id = identity.node, identity.members, identity.cluster_id.hex()
     if output == "json":
         from tidelog.cli.output import print_json
 
         print_json({"data": data, "node": node, "cluster_id": cluster_id, "members": members})
         return
     click.echo(f"{data} is node {node} of cluster {cluster_id}")
-    if members:
-        others = [member for member in members if member != node]
-        if others:
+    # The others are told by the first one only: a number that is given twice is two nodes in one.
+    for other in members if is_first else ():
+        if other != node:
             click.echo(
-                f"on the others: tidelog node init --new-cluster --cluster-id {cluster_id} "
-                f"--members {','.join(map(str, members))} --id {others[0]} --data DIR"
+                f"on node {other}: tidelog node init --new-cluster --cluster-id {cluster_id} "
+                f"--members {','.join(map(str, members))} --id {other} --data DIR"
             )
     click.echo("next: tidelog node start --config FILE (see `tidelog config show`)")

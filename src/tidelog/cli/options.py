@@ -13,6 +13,8 @@ from tidelog.cli.security_options import client_security_options
 F = TypeVar("F", bound=Callable[..., Any])
 
 LOCK_WAIT_SECONDS: Final = 1.0
+AMOUNT_MAX: Final = 1_000_000_000
+"""Of seconds: 31 years."""
 
 
 def is_url(where: str) -> bool:
@@ -33,7 +35,10 @@ def _topic(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
 
 class AmountRange(click.FloatRange):
-    """Numbers in a range; ``nan``, which is neither in it nor out of it, is refused."""
+    """Numbers that timers can take; ``nan``, which is in no range nor out of it, is refused."""
+
+    def __init__(self, min: float, *, min_open: bool = False) -> None:
+        super().__init__(min=min, max=AMOUNT_MAX, min_open=min_open)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

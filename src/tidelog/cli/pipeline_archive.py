@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.options import output_option
+from tidelog.cli.options import AmountRange, output_option
 from tidelog.cli.pipeline_options import (
     from_option,
     show_summary,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--older-than",
-    type=click.FloatRange(0),
+    type=AmountRange(min=0),
     metavar="SECONDS",
     help="Archive only what is older.",
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tidelog.cli.options import output_option
+from tidelog.cli.options import AmountRange, output_option
 from tidelog.cli.pipeline_options import spark_master_option
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=AmountRange(min=0, min_open=True),
     metavar="SECONDS",
     default=60.0,
     show_default=True,

@@ -78,6 +78,8 @@ def _check_target(origin: Path, goal: Path) -> None:
         raise BadOption(f"{goal} is not a directory: name a new one")
     if goal.is_dir() and any(goal.iterdir()):
         raise BadOption(f"{goal} is not empty: name a new directory, or an empty one")
+    if goal.is_mount():  # Nothing can be renamed to it, which would show after the copy only.
+        raise BadOption(f"{goal} is a mount point: name a new directory in it")
     if goal.resolve().is_relative_to(origin):
         raise BadOption(f"{goal} lies inside {origin}: name a directory elsewhere")
     if not goal.parent.is_dir():

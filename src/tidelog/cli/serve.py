@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from tidelog.cli.options import directory_option
+from tidelog.cli.options import AmountRange, directory_option
 from tidelog.cli.ready import tell_ready
 from tidelog.cli.security_options import server_security_options
 
@@ -39,15 +39,31 @@ STAGE_SECONDS: Final = 3600.0
     show_default=True,
     help="Where /metrics, /healthz and /readyz are; none: nowhere.",
 )
-@click.option("--topic", metavar="NAME", default="default", show_default=True)
-@click.option("--streams", type=click.IntRange(1), default=1, show_default=True)
 @click.option(
-    "--versions", type=click.Choice(["log", "explicit"]), default="log", show_default=True
+    "--topic",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="The first topic, made if it is not there.",
+)
+@click.option(
+    "--streams",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Log streams of the topic, when it is made.",
+)
+@click.option(
+    "--versions",
+    type=click.Choice(["log", "explicit"]),
+    default="log",
+    show_default=True,
+    help="Whether GLSNs are the write versions of its keys, or writers give them.",
 )
 @click.option("--no-create", is_flag=True, help="Fail when there is no log.")
 @click.option(
     "--stage-seconds",
-    type=click.FloatRange(1),
+    type=AmountRange(min=1),
     default=STAGE_SECONDS,
     show_default=True,
     metavar="SECONDS",

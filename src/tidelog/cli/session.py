@@ -15,11 +15,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from tidelog.cli.options import is_url
-from tidelog.cli.security_options import client_security
 from tidelog.errors import CorruptData, LogLocked, NotALog, ReadOnly, StorageFailed
 from tidelog.invariants import InvariantViolation
 
 if TYPE_CHECKING:
+    from tidelog.cli.served_session import ServedSession
     from tidelog.embedded.engine import Engine
     from tidelog.interface.figures import LogStats
     from tidelog.interface.handles import TopicHandle
@@ -142,15 +142,10 @@ def marks_of(path: str, below: str = "") -> Marks:
     return tuple(marks)
 
 
-@contextmanager
-def _connected(url: str) -> Iterator[Session]:
-    from tidelog.client.blocking import connect_log
-    from tidelog.net.endpoint import LogUrl, parse_url
+def _connected(url: str) -> ServedSession:
+    from tidelog.cli.served_session import connect_session
 
-    # Commands name their topics themselves, and may be about to create the URL's.
-    place = str(LogUrl(parse_url(url).endpoints))
-    with connect_log(place, security=client_security()) as log:
-        yield log
+    return connect_session(url)
 
 
 def _locked(path: str, *, wait: float, create: bool) -> Engine:

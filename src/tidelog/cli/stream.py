@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from tidelog.client.blocking_admin import Admin
 
 _stream = click.argument("stream", type=click.IntRange(1))
-_to = click.option("--to", "new", metavar="NODE", type=click.IntRange(1), required=True)
-_from = click.option("--from", "old", metavar="NODE", type=click.IntRange(1), required=True)
+_to = click.option("--to", "new", metavar="NODE", type=click.IntRange(1), required=True,
+                   help="Where the new replica will be.")  # fmt: skip
+_from = click.option("--from", "old", metavar="NODE", type=click.IntRange(1), required=True,
+                     help="Whose replica goes.")  # fmt: skip
 
 
 @click.group("stream")

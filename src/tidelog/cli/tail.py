@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sys import maxsize
+
 import click
 
 from tidelog.cli.failures import ExitCode, Failure
@@ -77,7 +79,8 @@ def command(
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--format") from error
     out = ByteOutput()
-    tail = Tail(data, topic, begin, count, printer, out)
+    most = None if count is None else min(count, maxsize)
+    tail = Tail(data, topic, begin, most, printer, out)
     try:
         tail.run(follow=follow, timeout=timeout)
     except KeyboardInterrupt:

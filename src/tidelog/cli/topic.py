@@ -51,7 +51,13 @@ def list_topics(data: str, output: str) -> None:
 @command.command("create")
 @click.argument("name")
 @write_options
-@click.option("--streams", type=click.IntRange(1), default=1, show_default=True)
+@click.option(
+    "--streams",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="How many log streams it has.",
+)
 @click.option(
     "--versions",
     type=click.Choice(["log", "explicit"]),

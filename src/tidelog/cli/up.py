@@ -66,7 +66,7 @@ def command(
     from tidelog.cli.up_nodes import check_kind, run_cluster, temporary_data
 
     has_port = ctx.get_parameter_source("port") is not ParameterSource.DEFAULT
-    with temporary_data(Path(data), ephemeral) as directory:
+    with temporary_data(Path(data).absolute(), ephemeral) as directory:
         check_kind(directory, embedded)
         if embedded:
             from tidelog.cli.serve import serve_here

@@ -74,7 +74,7 @@ def run_cluster(directory: Path, nodes: int | None, port: int | None, streams: i
 
     One at a time: another one would give the nodes other ports and configurations as they run.
     """
-    lock = take_lock(FailStopVfs(OsVfs()), str(directory.absolute()))
+    lock = take_lock(FailStopVfs(OsVfs()), str(directory))
     try:
         _run_locked(directory, nodes, port, streams)
     finally:
@@ -166,7 +166,7 @@ def _url(nodes: list[LocalNode]) -> str:
 def _advice(directory: Path, nodes: list[LocalNode]) -> str:
     url, last = _url(nodes), nodes[-1]
     lines = [
-        f"Tidelog runs {len(nodes)} nodes at {url}, with its data in {directory.absolute()}",
+        f"Tidelog runs {len(nodes)} nodes at {url}, with its data in {directory}",
         "",
     ]
     lines += [

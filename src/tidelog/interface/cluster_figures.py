@@ -184,6 +184,11 @@ class ClusterStream(msgspec.Struct, frozen=True):
         """The nodes that hold its replicas."""
         return tuple([replica.node for replica in self.replicas])
 
+    @property
+    def has_quorum(self) -> bool:
+        """Whether more than half of its replicas answered."""
+        return 2 * sum(replica.facts is not None for replica in self.replicas) > len(self.replicas)
+
 
 class ClusterTopic(msgspec.Struct, frozen=True):
     """A topic."""

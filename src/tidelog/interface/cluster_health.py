@@ -108,7 +108,7 @@ def _stream(stream: ClusterStream) -> Iterator[ClusterFinding]:
     answering = [replica.node for replica in stream.replicas if replica.facts is not None]
     missing = [node for node in stream.ensemble if node not in answering]
     incomplete = [replica.node for replica in stream.replicas if _is_incomplete(replica)]
-    if 2 * len(answering) <= len(stream.replicas):
+    if not stream.has_quorum:
         yield ClusterFinding(
             Severity.ERROR,
             f"{name} has no quorum: {_nodes(missing)} of {_nodes(stream.ensemble)} do not answer",

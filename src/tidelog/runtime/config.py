@@ -7,8 +7,9 @@ them, and ``docs/configuration.md`` is held against them by a test.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -37,6 +38,7 @@ NOWHERE: Final = "none"
 """The address of HTTP pages that are not wanted."""
 _DIGITS_MAX: Final = 19
 
+T = TypeVar("T")
 Text: TypeAlias = str
 Addresses: TypeAlias = tuple[str, ...]
 
@@ -281,17 +283,18 @@ def _member(text: str) -> Member:
 
 def client_endpoints(config: Config) -> list[Endpoint]:
     """Where clients connect."""
-    return [parse_endpoint(address) for address in config.node.listen]
+    return [_named("node.listen", parse_endpoint, address) for address in config.node.listen]
 
 
 def peer_endpoints(config: Config) -> list[Endpoint]:
     """Where other processes connect."""
-    return [parse_endpoint(address) for address in config.node.peers]
+    return [_named("node.peers", parse_endpoint, address) for address in config.node.peers]
 
 
 def http_endpoint(config: Config) -> TcpEndpoint | None:
     """Where the pages are, if anywhere."""
-    return None if config.node.http == NOWHERE else parse_http(config.node.http)
+    given = config.node.http
+    return None if given == NOWHERE else _named("node.http", parse_http, given)
 
 
 def advertised_peers(config: Config) -> str:
@@ -311,10 +314,14 @@ def advertised(given: str, bound: list[Endpoint], name: str) -> str:
 
 
 def _told(text: str, name: str) -> str:
+    return str(_named(name, parse_told, text))
+
+
+def _named(name: str, parse: Callable[[str], T], text: str) -> T:
     try:
-        return str(parse_told(text))
-    except BadAddress as error:
-        raise BadAddress(f"{name}: {error}") from None
+        return parse(text)
+    except (BadAddress, BadOption) as error:
+        raise type(error)(f"{name}: {error}") from None
 
 
 def check_config(config: Config) -> None:
@@ -338,7 +345,7 @@ def check_config(config: Config) -> None:
     http_endpoint(config)
     members_of(config)
     if config.cluster.id:
-        parse_cluster_id(config.cluster.id)
+        _named("cluster.id", parse_cluster_id, config.cluster.id)
     _check_timing(config.timing)
 
 

@@ -18,6 +18,7 @@ from tidelog.interface.cluster_figures import (
     ClusterStatus,
     ClusterStream,
     NodeFacts,
+    ReplicaFacts,
 )
 
 
@@ -136,6 +137,27 @@ def test_a_node_is_drained_of_leaderships_first_and_then_of_replicas() -> None:
     assert all(3 not in one.ensemble for one in cluster.streams.values())
     assert cluster.calls[0][0] == "move"
     assert cluster.calls[1:] == [("swap", 1, 3, 5), ("swap", 2, 3, 5)]
+
+
+def test_a_stream_that_stands_still_keeps_no_other_one_on_the_node_that_is_drained() -> None:
+    """Its only other replica is alone for ever, if the disk of the node is lost."""
+    stuck = replace(stream(1, 0, 1, 3), plan="election")
+    facts = ReplicaFacts(2, "follower", 1, 1, 1, 1)
+    whole = replace(
+        stream(2, 1, 1, 2, 3),
+        replicas=tuple(ClusterReplica(n, None if n == 3 else facts, None) for n in (1, 2, 3)),
+    )
+    nodes = [node(1), node(2), node(3, answers=False), node(4)]
+    cluster = Cluster(nodes, [stuck, whole])
+
+    async def until_it_waits() -> None:
+        async for step in drain(cluster, 3, look=0):
+            if step.stream == stuck.stream:
+                return
+
+    asyncio.run(until_it_waits())
+
+    assert cluster.calls == [("swap", 2, 3, 4)]
 
 
 def test_draining_goes_on_with_a_change_that_another_command_began() -> None:

@@ -60,12 +60,15 @@ def test_the_first_node_draws_a_cluster_and_the_others_share_it(tmp_path: Path) 
     assert (tmp_path / "a" / METADATA_NAME).is_dir()
 
 
-def test_the_first_node_says_what_to_do_on_the_others(tmp_path: Path) -> None:
-    options = ("--new-cluster", "--id", 1, "--members", "1,2")
+def test_the_first_node_says_what_to_do_on_the_others_and_these_say_nothing(tmp_path: Path) -> None:
+    options = ("--new-cluster", "--id", 1, "--members", "1,2,3")
     text = run("node", "init", "-d", tmp_path / "a", *options).stdout
-    (command,) = [line for line in text.splitlines() if line.startswith("on the others: ")]
-    words = command.removeprefix("on the others: tidelog ").replace("DIR", str(tmp_path / "b"))
-    assert "is node 2 of cluster" in run(*words.split()).stdout
+    for number in (2, 3):
+        (line,) = [line for line in text.splitlines() if line.startswith(f"on node {number}: ")]
+        command = line.partition(": tidelog ")[2].replace("DIR", str(tmp_path / f"{number}"))
+        told = run(*command.split()).stdout
+        assert f"is node {number} of cluster" in told
+        assert "--id" not in told
 
 
 def test_a_node_that_joins_draws_its_number(tmp_path: Path) -> None:
