@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.datastore.stores import commit, contents, open_store, put
-from tidelog.datastore.datastore import BOUNDARY_END
+from tidelog.core.session.epochs import BOUNDARY_END
 from tidelog.datastore.lanes import Lanes
 from tidelog.errors import BadOption
 from tidelog.limits import WRITE_VERSION_END

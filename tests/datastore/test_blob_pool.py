@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.datastore.stores import commit, open_store, put
+from tidelog.datastore import log_channel
 from tidelog.datastore.blob_parts import parts_of
 from tidelog.datastore.datastore import Datastore
 from tidelog.errors import (
@@ -17,11 +18,13 @@ from tidelog.errors import (
     CorruptData,
     DiskFull,
     LogClosed,
+    ReadOnly,
     StaleWrite,
     WrongState,
 )
-from tidelog.limits import BLOB_PART_BYTES
-from tidelog.storage.os_vfs import OsFile
+from tidelog.limits import BLOB_PART_BYTES, ENTRY_BLOBS_MAX
+from tidelog.storage.blob_store import BlobStore, BlobWriter
+from tidelog.storage.os_vfs import OsFile, OsVfs
 
 
 def bytes_of(store: Datastore, blob: int) -> bytes:
@@ -90,6 +93,23 @@ def test_a_duplicate_is_a_blob_of_its_own(tmp_path: Path) -> None:
             pool.duplicate(source)
 
 
+def test_what_entries_refer_to_piles_up_no_more_than_their_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a log session might become too large for a batch, and could not end."""
+    monkeypatch.setattr(log_channel, "SESSION_BUFFER_BYTES", 16 << 10)
+    store, [channel] = open_store(tmp_path / "store")
+    with store, store.blob_pool() as pool:
+        store.switch_epoch(1)
+        blob = pool.register_data(b"x")
+        kept = store._run().store
+        with channel.session():
+            channel.add_entry(1, b"a", b"", 1, [blob] * ENTRY_BLOBS_MAX)
+            assert kept.end_llsn(channel.number) == 1
+            channel.add_entry(1, b"b", b"", 1, [blob] * ENTRY_BLOBS_MAX)
+            assert kept.end_llsn(channel.number) == 3
+
+
 @pytest.mark.parametrize("name", ["missing", "."])
 def test_what_is_no_file_is_refused_and_the_store_goes_on(tmp_path: Path, name: str) -> None:
     store, [channel] = open_store(tmp_path / "store")
@@ -152,6 +172,29 @@ def test_a_pool_that_outlives_its_datastore_touches_nothing(tmp_path: Path) -> N
         store.compact(full=True)
         with pytest.raises(BadEntry):
             store.open_blob(blob)
+
+
+def test_what_is_registered_during_close_replaces_no_blob_of_who_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = open_store(tmp_path / "store")
+    pool = store.blob_pool()
+    opened: list[tuple[Datastore, int]] = []
+    begin = BlobStore.begin
+
+    def late(blobs: BlobStore, blob: int, size: int) -> BlobWriter:
+        monkeypatch.undo()
+        store.close()
+        other, _ = open_store(tmp_path / "store")
+        opened.append((other, other.blob_pool().register_data(b"theirs")))
+        return begin(blobs, blob, size)
+
+    monkeypatch.setattr(BlobStore, "begin", late)
+    with pytest.raises(LogClosed):
+        pool.register_data(b"mine")
+    [(other, blob)] = opened
+    with other:
+        assert bytes_of(other, blob) == b"theirs"
 
 
 def test_a_damaged_blob_is_not_sent_to_its_last_byte(tmp_path: Path) -> None:
@@ -233,6 +276,28 @@ def test_a_temporary_file_with_another_name_is_copied(tmp_path: Path, link: str)
         assert bytes_of(store, blob) == b"mine"
         assert not path.exists()
         assert kept.read_bytes() == b"mine"
+
+
+def test_a_temporary_file_that_cannot_be_taken_away_leaves_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, path = tmp_path / "kept", tmp_path / "temporary"
+    path.write_bytes(b"mine")
+    kept.hardlink_to(path)
+    unlink = OsVfs.unlink
+
+    def refuse(vfs: OsVfs, name: str) -> None:
+        if name == str(path):
+            raise PermissionError(errno.EPERM, "not yours")
+        unlink(vfs, name)
+
+    monkeypatch.setattr(OsVfs, "unlink", refuse)
+    store, _ = open_store(tmp_path / "store")
+    with store, store.blob_pool() as pool:
+        with pytest.raises(ReadOnly):
+            pool.register_file(path, temporary=True)
+        assert not list(tmp_path.glob("store/blobs/*/*"))
+        assert path.read_bytes() == b"mine"
 
 
 def test_a_temporary_file_for_which_there_is_no_room_stays(

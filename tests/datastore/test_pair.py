@@ -17,6 +17,7 @@ from tidelog.core.session.messages import ErrorCode
 from tidelog.core.session.options import FlushAt
 from tidelog.core.session.output import Durability
 from tidelog.datastore.datastore import Datastore
+from tidelog.datastore.log_channel import LogChannel
 from tidelog.datastore.options import DatastoreOptions, Sending
 from tidelog.errors import (
     BadOption,
@@ -97,6 +98,28 @@ def test_every_entry_and_blob_reaches_the_replica() -> None:
                 with store.open_blob(blob) as reader:
                     assert reader.size == size
                     assert reader.read_at(0, size) == bytes([size % 251]) * size
+
+
+def test_log_sessions_that_end_at_once_may_share_a_blob() -> None:
+    with Pair(channels=2) as pair:
+        pair.store.switch_epoch(1)
+        both_began = threading.Barrier(2)
+
+        def write(channel: LogChannel) -> None:
+            with channel.session():
+                channel.add_entry(1, b"%d" % channel.number, b"", 1, [blob])
+                both_began.wait(LONG)
+
+        with pair.store.blob_pool() as pool:
+            blob = pool.register_data(bytes(8 << 20))
+            running = [in_thread(partial(write, channel)) for channel in pair.channels]
+            for thread, raised in running:
+                thread.join()
+                assert not raised
+        commit(pair.store, 1)
+        expected: Contents = {(1, b"1"): (b"", 1, (blob,)), (1, b"2"): (b"", 1, (blob,))}
+        assert contents(pair.store) == expected
+    assert pair.sides[0].stored() == expected
 
 
 def test_six_channels_write_at_once() -> None:

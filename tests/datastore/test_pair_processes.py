@@ -17,13 +17,14 @@ from tests.datastore.stores import (
     put,
     stored_at,
 )
+from tests.embedded.test_closing import fork, wait_for
 from tests.replica_service.replica_process import ReplicaProcess
 from tests.security.material import TOKEN, WRONG_TOKEN, client, pem
 from tidelog.core.session.output import Durability
 from tidelog.datastore.datastore import Datastore
 from tidelog.datastore.endpoints import ENVIRONMENT
 from tidelog.datastore.log_channel import LogChannel
-from tidelog.errors import LogError, ReplicationFailed, Unauthorized
+from tidelog.errors import LogClosed, LogError, ReplicationFailed, Unauthorized
 from tidelog.net.security import ClientSecurity
 
 
@@ -129,6 +130,28 @@ def test_with_tls_and_a_token_only_those_who_have_them_come_in(tmp_path: Path) -
             commit(store, 1)
             assert len(contents(store)) == 2
         assert replica.epoch == 1
+
+
+def test_a_forked_process_leaves_the_datastore_and_its_connections_alone(tmp_path: Path) -> None:
+    with ReplicaProcess(tmp_path / "replica") as replica:
+        store, [channel] = open_store(tmp_path / "master", replicas=[replica.address])
+        with store:
+            store.switch_epoch(1)
+            channel.begin_session()
+            pool = store.blob_pool()
+
+            def work() -> None:
+                for call in (channel.end_session, channel.abort_session, store.compact):
+                    with pytest.raises(LogClosed, match="forked"):
+                        call()
+                pool.release()
+                store.close()
+
+            wait_for(fork(work))
+            channel.add_entry(1, b"a", b"", 1, [pool.register_data(b"blob")])
+            channel.end_session()
+            commit(store, 1)
+            assert replica.epoch == 1
 
 
 def test_a_replica_that_dies_while_the_master_waits_ends_the_wait(tmp_path: Path) -> None:

@@ -305,11 +305,12 @@ def test_notices_come_in_order_and_none_is_repeated(tmp_path: Path) -> None:
     assert all(entry[0] == b"49" for entry in stored_at(tmp_path).values())
 
 
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
 def test_a_listener_that_fails_stops_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
     def fail(notice: object) -> None:
-        raise ValueError("of the listener")
+        raise error("of the listener")
 
     store = Datastore(tmp_path, replicas=[], options=SMALL)
     channel = store.create_channel()

@@ -39,7 +39,7 @@ def test_a_store_without_room_refuses_before_anything_is_sent(
         channel.begin_session()
         channel.add_entry(1, b"a", b"", 1)
         with monkeypatch.context() as full:
-            full.setattr(store_of(pair.store), "check_room", raising(Busy("no room")))
+            full.setattr(store_of(pair.store), "reserve", raising(Busy("no room")))
             call = (
                 channel.end_session
                 if sending is Sending.BUFFERED
@@ -51,6 +51,22 @@ def test_a_store_without_room_refuses_before_anything_is_sent(
         channel.end_session()
         commit(pair.store, 1)
     expected = {(1, b"a"): (b"", 1, ()), (1, b"b"): (b"", 3, ())}
+    assert pair.master.stored() == pair.sides[0].stored() == expected
+
+
+def test_a_block_that_finds_no_room_at_its_end_leaves_no_log_session_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that stayed open would keep its epoch, and with it all that waits, for ever."""
+    with Pair() as pair:
+        pair.store.switch_epoch(1)
+        with monkeypatch.context() as full:
+            full.setattr(store_of(pair.store), "reserve", raising(Busy("no room")))
+            with pytest.raises(Busy):
+                put(pair.channel, b"a", b"", 1)
+        put(pair.channel, b"b", b"", 2)
+        commit(pair.store, 1)
+    expected = {(1, b"b"): (b"", 2, ())}
     assert pair.master.stored() == pair.sides[0].stored() == expected
 
 

@@ -50,10 +50,6 @@ def with_an_open_log_session(channel: Channel, epoch: int) -> bool:
     return channel.epoch <= epoch and channel.session_begin is not None
 
 
-def none_is_on_its_way(*_: object, **__: object) -> bool:
-    return False
-
-
 def always_first(original: Callable[..., None]) -> Callable[..., None]:
     def begin_boundary(master: Master, version: int) -> None:
         original(master, version)
@@ -64,6 +60,10 @@ def always_first(original: Callable[..., None]) -> Callable[..., None]:
 
 def there_first(original: Callable[..., list[Stage]]) -> Callable[..., list[Stage]]:
     return lambda steps, version: list(reversed(original(steps, version)))
+
+
+def whatever_it_is(master: Master, replica: int, version: int) -> None:
+    master._boundary = master._wanted_boundary = version
 
 
 def no_blobs(*_: object) -> tuple[()]:
@@ -191,8 +191,8 @@ MUTANTS: Final = (
     ),
     StoryMutant(
         "a BLOB that is being replaced counts as complete",
-        instead(Session, "is_receiving", none_is_on_its_way),
-        channels.test_an_entry_may_not_refer_to_a_blob_that_is_being_replaced,
+        instead(Channel, "is_receiving", no),
+        channels.test_an_entry_may_not_refer_to_a_blob_that_its_channel_is_replacing,
     ),
     StoryMutant(
         "parts of a BLOB are taken in any order",
@@ -246,6 +246,11 @@ MUTANTS: Final = (
         "the boundary of a replica goes back",
         instead(ControlChannel, "_check_boundary", nothing),
         errors.test_the_boundary_does_not_go_back,
+    ),
+    StoryMutant(
+        "a replica takes a boundary that leaves no room for stamps",
+        instead(ControlChannel, "_check_boundary", nothing),
+        errors.test_a_boundary_leaves_room_for_stamps,
     ),
     # -- the master --------------------------------------------------------------------------
     StoryMutant(
@@ -315,6 +320,11 @@ MUTANTS: Final = (
         "a replica has a boundary that its master has not",
         replaced(Steps, "set_boundary", there_first),
         flows.test_the_boundary_is_set_here_and_then_there,
+    ),
+    StoryMutant(
+        "a boundary of a replica is learnt that leaves no room for stamps",
+        instead(Master, "_learn_boundary", whatever_it_is),
+        flows.test_a_master_takes_no_boundary_that_leaves_no_room_for_its_stamps,
     ),
     StoryMutant(
         "a later boundary of a replica is not learnt",

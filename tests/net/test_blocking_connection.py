@@ -6,10 +6,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from time import monotonic
 
 import pytest
 
+from tests.security.material import client, server
 from tidelog.errors import (
     BadFrame,
     ConnectionLost,
@@ -227,6 +229,57 @@ def test_shutting_down_wakes_the_thread_that_waits(
     connection.shut_down()
 
 
+@pytest.fixture
+def tls_pair() -> Iterator[tuple[BlockingConnection, socket.socket]]:
+    """A connection with TLS, and the bare socket of its peer, who has shaken hands."""
+    mine, theirs = socket.socketpair()
+    server_side, client_side = server().ssl_context(), replace(client(), tls=True).ssl_context()
+    assert server_side is not None
+    assert client_side is not None
+    bare: list[socket.socket] = []
+
+    def shake_hands() -> None:
+        encrypted = server_side.wrap_socket(theirs, server_side=True)
+        bare.append(socket.socket(fileno=encrypted.detach()))
+
+    thread = threading.Thread(target=shake_hands)
+    thread.start()
+    encrypted = client_side.wrap_socket(mine, server_hostname="127.0.0.1")
+    thread.join(LONG)
+    with closing(BlockingConnection(encrypted, "the peer")) as connection, bare[0] as peer:
+        peer.settimeout(LONG)
+        yield connection, peer
+
+
+def test_what_is_sent_while_another_thread_shuts_down_is_not_sent_in_plain_text(
+    tls_pair: tuple[BlockingConnection, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, peer = tls_pair
+    shut_down = socket.socket.shutdown
+
+    def send_first(shut: socket.socket, how: int) -> None:
+        connection.send(b"request", [b"entries"], later())
+        shut_down(shut, how)
+
+    monkeypatch.setattr(socket.socket, "shutdown", send_first)
+    connection.shut_down()
+    arrived = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+    assert len(arrived) > HEADER_BYTES
+    assert b"entries" not in arrived
+
+
+def test_shutting_down_ends_a_connection_with_tls(
+    tls_pair: tuple[BlockingConnection, socket.socket],
+) -> None:
+    connection, _ = tls_pair
+    connection.send(b"ask", [], later())
+    connection.shut_down()
+    with pytest.raises(ConnectionLost):
+        connection.receive(later())
+    with pytest.raises(ConnectionLost):
+        connection.send(b"more", [], later())
+
+
 def test_nobody_at_an_address_is_unreachable() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -238,6 +291,8 @@ def test_nobody_at_an_address_is_unreachable() -> None:
 def test_a_host_that_does_not_exist_is_unreachable() -> None:
     with pytest.raises(Unreachable, match="no-such-host"):
         connect(TcpEndpoint("no-such-host.invalid", 1), later())
+    with pytest.raises(Unreachable, match="label"):
+        connect(TcpEndpoint("h" * 64, 1), later())
 
 
 def test_a_missing_socket_file_is_unreachable() -> None:

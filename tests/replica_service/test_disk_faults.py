@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.datastore.stores import commit, open_store
 from tests.replica_service.broken_disk_replica import WAL_FILE_BYTES
 from tests.replica_service.local_replica import LocalReplica
 from tests.replica_service.raw_master import CONFIGURATION, Connection, RawMaster
@@ -21,8 +22,16 @@ from tidelog.core.session.messages import (
     GroupCommit,
     LogChannelFlush,
     SessionBegin,
+    SessionBegun,
 )
+from tidelog.datastore.epoch_store import EpochStore, Timing
+from tidelog.embedded.options import Options
+from tidelog.errors import CorruptData, DeadlineExceeded, DiskFull, LogError
 from tidelog.limits import KIB
+from tidelog.replica_service.service import ServiceOptions
+from tidelog.storage.os_vfs import OsVfs
+
+NO_PATIENCE = ServiceOptions(stop_seconds=0.1)
 
 
 class FaultyReplica(ReplicaProcess):
@@ -139,6 +148,65 @@ def test_a_blob_that_cannot_be_stored_is_told(
         assert not list(replica.path.glob("blobs/*/*.blob"))
     if code is not None:
         assert replica.wait() == code
+
+
+def test_a_group_commit_that_may_still_take_effect_ends_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else the next session would begin at an epoch that the store has left behind."""
+    record = EpochStore.record
+
+    def too_late(store: EpochStore, epoch: int) -> Timing:
+        record(store, epoch)
+        raise DeadlineExceeded("it may take effect")
+
+    with LocalReplica() as replica:
+        with RawMaster(replica) as master:
+            assert isinstance(master.write(0, 1, b"a"), Ack)
+            monkeypatch.setattr(EpochStore, "record", too_late)
+            assert is_write_failed(master.commit(1))
+        with pytest.raises(DeadlineExceeded):
+            replica.wait()
+
+
+def test_a_store_that_was_made_for_a_session_that_failed_takes_on_no_other_master(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it is called lies on the disk: after a restart it would know only the first one."""
+
+    def full(store: EpochStore, count: int) -> None:
+        raise DiskFull("no room")
+
+    def begin(at: LocalReplica, configuration: str) -> Answer:
+        with Connection(at.address) as control:
+            return control.ask(SessionBegin(SESSION_PROTOCOL, configuration, 0, 1))
+
+    with LocalReplica() as replica:
+        with monkeypatch.context() as patched:
+            patched.setattr(EpochStore, "make_channels", full)
+            assert is_write_failed(begin(replica, CONFIGURATION))
+        assert is_write_failed(begin(replica, "f" * len(CONFIGURATION)))
+        assert isinstance(begin(replica, CONFIGURATION), SessionBegun)
+
+
+def test_a_stamp_that_cannot_be_read_ends_the_service(tmp_path: Path) -> None:
+    """Whoever came would wait for an answer in vain, and all who come after it."""
+    with LocalReplica.at(tmp_path / "data") as replica:
+        store, _ = open_store(tmp_path / "master", replicas=[replica.address])
+        with store:
+            store.switch_epoch(1)
+            commit(store, 1)
+    kept = EpochStore(OsVfs(), str(tmp_path / "data"), Options(background=False))
+    kept.compact(full=True)
+    stamp = kept.stamp.encode()
+    kept.close()
+    for file in tmp_path.glob("data/streams/*/*.segment"):
+        file.write_bytes(file.read_bytes().replace(stamp, stamp[::-1]))
+    with LocalReplica(OsVfs(), NO_PATIENCE, path=str(tmp_path / "data")) as replica:
+        with pytest.raises(LogError):
+            open_store(tmp_path / "master", replicas=[replica.address])
+        with pytest.raises(CorruptData, match="checksum"):
+            replica.wait()
 
 
 def test_a_store_that_cannot_be_made_refuses_the_session(replica: FaultyReplica) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import socket
+import threading
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -347,6 +348,27 @@ def test_a_new_boundary_has_the_replica_compacted(tmp_path: Path) -> None:
         assert isinstance(master.commit(11), Ack)
     found = run_json("restore", "--from", tmp_path / "data", "--to", tmp_path / "new")
     assert (found["epoch"], found["entries"], found["blobs"]) == (11, 51, 1)
+
+
+def test_a_boundary_that_moves_during_a_compaction_has_another_one_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+    compact = ReplicaStore.compact
+
+    def wait(store: ReplicaStore) -> list[str]:
+        began.set()
+        assert go_on.wait(10)
+        return compact(store)
+
+    monkeypatch.setattr(ReplicaStore, "compact", wait)
+    with LocalReplica() as replica, RawMaster(replica) as master:
+        assert isinstance(master.boundary(1), Ack)
+        assert began.wait(10)
+        for boundary in (2, 3):
+            assert isinstance(master.boundary(boundary), Ack)
+        go_on.set()
+        wait_until(lambda: replica.service.counters.compactions == 2, "both are done")
 
 
 def test_a_replica_speaks_tls_and_asks_for_certificate_and_token(tmp_path: Path) -> None:

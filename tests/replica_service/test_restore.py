@@ -12,11 +12,12 @@ import tidelog
 from tests.cli.running import flip, run, run_json
 from tests.replica_service.raw_master import RawMaster
 from tests.replica_service.replica_process import ReplicaProcess
-from tidelog.cli.restore_files import Copying
+from tidelog.cli.restore_files import Copying, restore
 from tidelog.cli.session import Marks, marks_of
 from tidelog.core.session.messages import Ack
 from tidelog.datastore.epoch_store import EpochStore
 from tidelog.embedded.options import Options
+from tidelog.errors import BadOption
 from tidelog.formats.channel_batch import encode_channel_batch
 from tidelog.formats.entry import Entry, Kind
 from tidelog.limits import KIB
@@ -137,6 +138,19 @@ def test_a_target_that_is_not_empty_is_left_alone(source: Path, tmp_path: Path) 
     run("restore", "--from", source, "--to", source / "inside", code=1)
     run("restore", "--from", source, "--to", tmp_path / "none" / "new", code=1)
     assert nothing_is_left(tmp_path, "new", "file")
+
+
+def test_a_mount_point_is_refused_before_anything_is_copied(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
+    (tmp_path / "volume").mkdir()
+    copied: list[int] = []
+    with pytest.raises(BadOption, match="mount point"):
+        restore(str(source), str(tmp_path / "volume"), copied.append)
+    assert not copied
+    restore(str(source), str(tmp_path / "volume" / "new"), copied.append)
+    assert copied
 
 
 def test_a_source_in_use_is_refused(source: Path, tmp_path: Path) -> None:

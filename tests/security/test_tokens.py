@@ -237,6 +237,20 @@ def test_the_environment_gives_a_token_to_clients_and_servers(
     assert ServerSecurity.from_files(token_file=str(file)).tokens == {NEXT_TOKEN}
 
 
+@pytest.mark.parametrize("name", ["TIDELOG_TOKEN", "TIDELOG_TOKEN_FILE"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_secret_of_the_environment_is_not_taken_for_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    for read in (ClientSecurity.from_environment, ServerSecurity.from_files):
+        with pytest.raises(BadOption, match=f"{name} is set, but empty"):
+            read()
+    file = tmp_path / "tokens"
+    file.write_text(TOKEN)
+    assert ServerSecurity.from_files(token_file=str(file)).tokens == {TOKEN}
+
+
 def test_a_client_takes_its_token_from_the_environment(
     run_in_loop: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

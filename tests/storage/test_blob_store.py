@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.errors import BadOption, CorruptData, DiskFull, StorageFailed, WrongState
+from tidelog.errors import BadOption, CorruptData, DiskFull, LogClosed, StorageFailed, WrongState
+from tidelog.storage import blob_store
 from tidelog.storage.blob_store import BlobStore
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.os_vfs import OsVfs
@@ -49,6 +50,40 @@ def test_a_blob_is_read_as_it_was_written() -> None:
     assert (blobs.size(7), content(blobs, 7)) == (13, b"first, second")
     with blobs.open(7) as reader:
         assert reader.read_at(7, 100) == b"second"
+
+
+def test_no_sync_of_a_large_blob_waits_for_more_than_a_part_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever sends a BLOB waits for the answer to its last part no longer than for any other."""
+    monkeypatch.setattr(blob_store, "BLOB_SYNC_BYTES", 100)
+    disk = SimDisk()
+    blobs = open_blobs(disk.vfs())
+    with blobs.begin(1, 1000) as writer:
+        for offset in range(0, 1000, 50):
+            writer.write(offset, bytes(50))
+            assert sum(effect.length for effect in disk.pending_effects()) < 100
+        writer.finish()
+    assert content(blobs, 1) == bytes(1000)
+
+
+def test_once_closed_no_name_comes_or_goes() -> None:
+    disk = SimDisk()
+    blobs = open_blobs(disk.vfs())
+    store(blobs, 1, b"one")
+    with blobs.begin(2, 3) as writer:
+        writer.write(0, b"two")
+        blobs.close()
+        with pytest.raises(LogClosed):
+            writer.finish()
+    for call in (
+        lambda: blobs.delete(1),
+        lambda: blobs.link(3, 1),
+        lambda: blobs.begin(4, 1),
+    ):
+        with pytest.raises(LogClosed):
+            call()
+    assert open_blobs(disk.vfs()).ids() == [1]
 
 
 def test_a_blob_lies_where_its_number_says() -> None:

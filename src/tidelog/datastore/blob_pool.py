@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -68,10 +69,11 @@ class BlobPool:
         with self._lock:
             self._is_released = True
             mine, self._mine = self._mine, []
-        try:
-            blobs = self._blobs()
-        except LogClosed:
-            return  # The directory may be somebody else's by now; compaction finds what is left.
+        # If it is closed the directory may be somebody else's; compaction finds what is left.
+        with suppress(LogClosed):
+            self._let_go(self._blobs(), mine)
+
+    def _let_go(self, blobs: BlobStore, mine: Sequence[int]) -> None:
         # Entries say from now on which of them are needed, and log sessions that are open.
         blobs.referred(mine)
         blobs.unpin(mine)

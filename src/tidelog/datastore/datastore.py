@@ -19,7 +19,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Final, Self
 
-from tidelog.core.session.epochs import EPOCH_END
+from tidelog.core.session.epochs import BOUNDARY_END
 from tidelog.core.session.master import Master
 from tidelog.core.session.output import CONTROL, Durability
 from tidelog.datastore.blob_pool import BlobPool, BlobUsers
@@ -37,7 +37,7 @@ from tidelog.errors import BadEntry, BadOption, LogClosed, LogError, WrongState
 from tidelog.formats.channel_batch import STAMP_KEY, STAMP_STORAGE, encode_channel_batch
 from tidelog.formats.entry import Entry, Kind
 from tidelog.interface.figures import CompactionResult
-from tidelog.limits import STREAMS_PER_TOPIC_MAX, WRITE_VERSION_END
+from tidelog.limits import STREAMS_PER_TOPIC_MAX
 from tidelog.net.security import ClientSecurity
 from tidelog.storage.blob_reader import BlobReader
 from tidelog.storage.os_vfs import OsVfs
@@ -46,8 +46,6 @@ from tidelog.storage.vfs import Vfs
 OWN_CHANNEL: Final = 0
 """The log channel of the datastore itself; those of the application come behind it."""
 CHANNELS_MAX: Final = STREAMS_PER_TOPIC_MAX - 1
-BOUNDARY_END: Final = WRITE_VERSION_END - EPOCH_END
-"""Above a GC boundary there must be room for stamps: each life of a master writes one (S4)."""
 
 
 class State(Enum):
@@ -232,7 +230,10 @@ class Datastore:
 
         Entries of epochs that are not over, and of open log sessions, are dropped.
         """
-        if self._running is not None and self._running.is_committing_thread():
+        running = self._running
+        if running is not None and running.store.is_forked:
+            return  # All of it belongs to the process that opened it.
+        if running is not None and running.is_committing_thread():
             raise WrongState("a listener cannot close the datastore: do it in another thread")
         with self._changing:
             state, self._state = self._state, State.CLOSED
@@ -264,6 +265,7 @@ class Datastore:
             if self._state is State.CLOSED:
                 raise LogClosed("the datastore is closed")
             raise WrongState("the datastore is not ready: call ready() first")
+        running.store.check_owner()  # Connections, too, belong to the process that opened them.
         return running
 
     def _wiring(self) -> Wiring:

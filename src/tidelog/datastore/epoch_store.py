@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
+from tidelog.core.session.epochs import BOUNDARY_END
 from tidelog.core.session.output import ChannelBatch
 from tidelog.datastore.blob_garbage import referred_blobs
 from tidelog.datastore.channel_tail import WaitingBatch
@@ -47,7 +48,7 @@ from tidelog.errors import (
 from tidelog.formats.channel_batch import STAMP_KEY, STAMP_STORAGE
 from tidelog.formats.manifest import LOG_ID_BYTES, TopicManifest
 from tidelog.interface.figures import CompactionResult
-from tidelog.limits import ORDER_NUMBER_END, STREAMS_PER_TOPIC_MAX, WRITE_VERSION_END
+from tidelog.limits import ORDER_NUMBER_END, STREAMS_PER_TOPIC_MAX
 from tidelog.storage.blob_store import BlobStore
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.recovery import StoreOptions, open_node_store
@@ -120,6 +121,15 @@ class EpochStore:
         return len(self._topic.streams)
 
     @property
+    def is_forked(self) -> bool:
+        """Whether this is another process than the one that opened the datastore."""
+        return self._node.vfs.is_forked
+
+    def check_owner(self) -> None:
+        """LogClosed in a process that was forked from the one that opened the datastore."""
+        self._node.vfs.check_owner()
+
+    @property
     def failure(self) -> LogError | None:
         """Why nothing can be written any more; None while all is well."""
         reason = self._node.vfs.failed
@@ -147,9 +157,12 @@ class EpochStore:
         if count > self.channels:
             self._submit(ActionRequest(lambda: self._writer.add_channels(count)))
 
-    def check_room(self, size: int) -> None:
-        """Busy if ``size`` more bytes should wait until older epochs are recorded."""
-        self._unrecorded.check_room(size)
+    def reserve(self, channel: int, size: int) -> None:
+        """Keep room for what a channel appends next.
+
+        Busy if it should wait until older epochs are recorded.
+        """
+        self._unrecorded.reserve(channel, size)
 
     def append(self, channel: int, epoch: int, batches: Sequence[ChannelBatch]) -> Timing:
         """Take batches in; they are durable after ``flush`` or ``record``.
@@ -197,8 +210,8 @@ class EpochStore:
 
         Durable when this returns.  Writes at or below it are refused from now on.
         """
-        if not 0 <= version < WRITE_VERSION_END:
-            raise BadOption(f"the GC boundary {version} is no write version: it has 128 bits")
+        if not 0 <= version < BOUNDARY_END:
+            raise BadOption(f"the GC boundary {version} must be below {BOUNDARY_END}")
         with self._setting_boundary:
             if version < self.boundary:
                 raise BadOption(f"the GC boundary is {self.boundary} and does not go back")
@@ -271,6 +284,7 @@ class EpochStore:
             if self._closed:
                 return
             self._queue.close()
+            self.blobs.close()
             self._backlog.stop()
             self._closed = True
             try:

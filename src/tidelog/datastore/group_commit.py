@@ -51,5 +51,5 @@ class GroupCommitter:
         for listener in list(self._listeners):
             try:
                 listener(notice)
-            except Exception:
+            except (Exception, SystemExit):  # The latter ends a thread, and this one only.
                 _logger.exception("a listener failed at %s", notice)

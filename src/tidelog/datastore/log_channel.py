@@ -27,7 +27,8 @@ from tidelog.formats.entry import Entry, Kind, check_entry
 from tidelog.limits import SESSION_BUFFER_BYTES, WRITE_VERSION_END
 
 _ENTRY_BYTES: Final = 64
-"""What an entry takes besides its key and value, about."""
+"""What an entry takes besides its key, its value and its BLOBs, about."""
+_BLOB_BYTES: Final = 8
 
 
 class Wiring:
@@ -150,14 +151,14 @@ class LogChannel:
 
     @contextmanager
     def session(self) -> Iterator[LogChannel]:
-        """A log session that ends with the block, or is aborted if that raises."""
+        """A log session that ends with the block, or is aborted if either raises."""
         self.begin_session()
         try:
             yield self
+            self.end_session()
         except BaseException:
             self._abort_after_error()
             raise
-        self.end_session()
 
     @property
     def lowest_version(self) -> int:
@@ -208,7 +209,7 @@ class LogChannel:
         _check_blobs(wiring, entry.blobs)
         self._check_version(wiring, entry)
         self._entries.append(entry)
-        self._bytes += len(entry.key) + len(entry.value) + _ENTRY_BYTES
+        self._bytes += _size_of(entry)
         if wiring.immediate or self._bytes >= SESSION_BUFFER_BYTES:
             self._send_ahead(wiring)
 
@@ -244,7 +245,7 @@ class LogChannel:
             batches = self._seal(wiring)
         except LogError:
             entry = self._entries.pop()  # C1
-            self._bytes -= len(entry.key) + len(entry.value) + _ENTRY_BYTES
+            self._bytes -= _size_of(entry)
             raise
         self._write(wiring, batches, end=False)
 
@@ -253,7 +254,7 @@ class LogChannel:
         if not self._entries:
             return ()
         batch = encode_channel_batch(self._number, self._epoch, self._llsn, self._entries)
-        wiring.store.check_room(len(batch.data))
+        wiring.store.reserve(self._number, len(batch.data))
         return (batch,)
 
     def _write(self, wiring: Wiring, batches: tuple[ChannelBatch, ...], *, end: bool) -> None:
@@ -274,6 +275,10 @@ class LogChannel:
                 self.abort_session()
             except LogError:
                 pass  # The error that led here tells more.
+
+
+def _size_of(entry: Entry) -> int:
+    return len(entry.key) + len(entry.value) + _BLOB_BYTES * len(entry.blobs) + _ENTRY_BYTES
 
 
 def _check(entry: Entry) -> None:

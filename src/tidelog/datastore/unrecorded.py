@@ -38,6 +38,8 @@ class Unrecorded:
         self.queued_bytes = 0
         """In memory only."""
         self.bytes = 0
+        self._reserved: dict[int, int] = {}
+        """Channel → bytes that it will append next, on their way to a replica perhaps."""
         self._epoch = 0
         """The highest epoch whose record has begun."""
         self.boundary = max(store.boundary for store in node.streams.values())
@@ -58,12 +60,19 @@ class Unrecorded:
 
     # -- taking in (any thread) ----------------------------------------------------------------
 
-    def check_room(self, size: int, *, share: int = 1) -> None:
-        """Busy if ``size`` more bytes should wait until older ones are recorded (U3)."""
+    def reserve(self, channel: int, size: int) -> None:
+        """Keep room for what a channel appends next; Busy if there is none (U3)."""
+        with self._lock:
+            self._reserved.pop(channel, None)
+            others = sum(self._reserved.values())
+            self._check_room(self.bytes + others, size)
+            self._reserved[channel] = size
+
+    def _check_room(self, held: int, size: int, *, share: int = 1) -> None:
         node, bytes_max = self._node, share * UNRECORDED_BYTES_MAX
-        if self.bytes and self.bytes + size > bytes_max:
+        if held and held + size > bytes_max:
             raise Busy(
-                f"{self.bytes} bytes wait for their epochs to be recorded: "
+                f"{held} bytes wait for their epochs to be recorded: "
                 "end log sessions and switch the epoch"
             )
         kept_back = node.backlog * self._wal_file_bytes
@@ -81,14 +90,15 @@ class Unrecorded:
             tail.check_next(epoch, waiting)
             self._check_epoch(epoch)
             self._check_versions(waiting)
-            # Who is not asked beforehand must get further than who is.
-            self.check_room(size, share=2)
+            # Who has no room reserved must get further than who has.
+            self._check_room(self.bytes, size, share=2)
             if self.queued_bytes and self.queued_bytes + size > DATASTORE_QUEUE_BYTES_MAX:
                 return False
             blobs = list(chain.from_iterable(batch.blobs for batch in waiting))
             if blobs:
                 self._refer(blobs)
             tail.add(waiting)
+            self._reserved.pop(channel, None)
             self.queued_bytes += size
             self.bytes += size
             return True

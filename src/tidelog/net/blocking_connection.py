@@ -86,7 +86,9 @@ class BlockingConnection:
     def shut_down(self) -> None:
         """End the connection now; a thread that waits in it is told.  Harmless twice."""
         try:
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Not by way of TLS: that would let go of it first, and what another thread sends at
+            # this moment would leave in plain text.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         except OSError:
             pass  # The peer was faster.
 
@@ -183,7 +185,7 @@ def connect(
     """Connect, with TLS if there is a context for it; Unreachable says why that failed."""
     try:
         connected = _open(endpoint, deadline)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # The latter: no name of a host.
         raise Unreachable(f"cannot connect to {endpoint}: {error}") from error
     if context is not None:
         name = server_name or ("" if isinstance(endpoint, UnixEndpoint) else endpoint.host)

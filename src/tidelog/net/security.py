@@ -204,11 +204,18 @@ def read_tokens(path: str) -> list[str]:
 
 def _tokens_of(path: str, environment: Mapping[str, str]) -> list[str]:
     """Those in a file, or else those that the environment names."""
-    path = path or environment.get("TIDELOG_TOKEN_FILE", "")
+    path = path or _value_of("TIDELOG_TOKEN_FILE", environment)
     if path:
         return read_tokens(path)
-    token = environment.get("TIDELOG_TOKEN", "").strip()
+    token = _value_of("TIDELOG_TOKEN", environment).strip()
     return [token] if token else []
+
+
+def _value_of(name: str, environment: Mapping[str, str]) -> str:
+    """Whoever names a secret that turns out to be empty did not want to go without one."""
+    if name in environment and not environment[name].strip():
+        raise BadOption(f"{name} is set, but empty: give it a value, or unset it")
+    return environment.get(name, "")
 
 
 def _check_token(token: str, what: str) -> None:

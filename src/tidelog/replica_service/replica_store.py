@@ -24,7 +24,7 @@ from tidelog.core.session.output import (
 )
 from tidelog.datastore.epoch_store import NO_TIME, EpochStore, Timing
 from tidelog.embedded.options import Options
-from tidelog.errors import LogClosed, LogError, NotALog
+from tidelog.errors import LogClosed, LogError, NotALog, WrongLog
 from tidelog.storage.blob_store import BlobWriter
 from tidelog.storage.fail_stop import FailStopVfs
 from tidelog.storage.log_creation import check_only_leftovers
@@ -98,6 +98,9 @@ class ReplicaStore:
         if self._store is None:
             self._store = self._make_store(create=True, configuration_id=wanted.configuration_id)
         store = self._store
+        if store.configuration_id != wanted.configuration_id:
+            # It was made for a session that could not begin all the same.
+            raise WrongLog(f"the replica holds the data of {store.configuration_id}")
         store.drop_unrecorded()
         store.make_channels(max(wanted.channels, 1))
         return tuple(store.end_llsn(channel) for channel in range(wanted.channels))

@@ -3,7 +3,8 @@
 D1  the core is told of things in the order in which they happened, one at a time
 D2  a step of the store ends in ``done``, ``prepared`` or ``failed``, each ticket once
 D3  batches are decoded before the core hears of them: nothing unsound is ever stored
-D4  a broken invariant, of the core or of the store, ends the service: nothing may follow it
+D4  a broken invariant, of the core or of the store, ends the service: nothing may follow it; so
+    does what the core asks of the disk and cannot be told
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class Sessions:
         """What the core is told now, and what it is told after that."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._compacting = False
+        self._is_compaction_due = False
+        """Whether the GC boundary was moved since the last compaction began."""
 
     # -- what connections say -----------------------------------------------------------------
 
@@ -176,7 +179,7 @@ class Sessions:
                 for output in self.core.take():
                     self._carry_out(output)
                 self._words.popleft()
-        except InvariantViolation as error:
+        except (Exception, InvariantViolation) as error:
             self._words.clear()
             self._end(error)
 
@@ -244,10 +247,12 @@ class Sessions:
             return
         append_us, sync_us = timing
         self._tell(partial(self.core.done, output.ticket, append_us=append_us, sync_us=sync_us))
-        if isinstance(output, SetBoundary) and not self._compacting:
+        if isinstance(output, SetBoundary):
             # Whoever moved the boundary has its answer: group commits do not wait for this.
-            self._compacting = True
-            self._start(self._compact())
+            self._is_compaction_due = True
+            if not self._compacting:
+                self._compacting = True
+                self._start(self._compact_while_due())
 
     def _on_error(self, ticket: int | None, error: BaseException) -> None:
         if ticket is not None:
@@ -259,15 +264,17 @@ class Sessions:
         failure = self._store.failure
         if failure is not None:
             self._on_failure(failure)
-        elif isinstance(error, LogError):
+        elif isinstance(error, LogError) and error.definite:
             _logger.warning("a step of the store failed: %s", error)
-        else:
+        else:  # If it may still take effect, the core must not go on with what it knows.
             self._end(error)
 
     def _end(self, error: BaseException) -> None:
         """D4."""
-        _logger.error("the replica contradicts itself", exc_info=error)
-        self._on_failure(LogError(f"{type(error).__name__}: {error}"))
+        if not isinstance(error, LogError):
+            _logger.error("the replica contradicts itself", exc_info=error)
+            error = LogError(f"{type(error).__name__}: {error}")
+        self._on_failure(error)
 
     # -- aside --------------------------------------------------------------------------------
 
@@ -275,6 +282,12 @@ class Sessions:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _compact_while_due(self) -> None:
+        while self._is_compaction_due:
+            self._is_compaction_due = False
+            await self._compact()
+        self._compacting = False
 
     async def _compact(self) -> None:
         try:
@@ -287,8 +300,6 @@ class Sessions:
             self._counters.compaction_failures += len(failures)
             for failure in failures:
                 _logger.warning("compaction: %s", failure)
-        finally:
-            self._compacting = False
 
     def _count(self, output: StoreOutput | DropBlob, timing: Timing) -> None:
         self._counters.count_time(timing.append_us, timing.sync_us)

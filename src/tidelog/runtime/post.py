@@ -263,13 +263,6 @@ class Post:
 
     def admit(self, hello: PeerHello) -> None:
         """Raise what there is against a peer (P1)."""
-        try:
-            self._check_peer(hello)
-        except LogError as error:
-            self.counters.turned_away[type(error).__name__] += 1
-            raise
-
-    def _check_peer(self, hello: PeerHello) -> None:
         self._server_security.check_token(hello.token)
         if hello.cluster_id != self._cluster_id:
             raise WrongCluster(f"node {self.node} is of another cluster: check the address")
@@ -310,6 +303,10 @@ class Post:
             self.counters.unheeded += 1
         else:
             receiver(node, message)
+
+    def turned_away(self, error: LogError) -> None:
+        """A peer was not let in, whether or not it came as far as a hello."""
+        self.counters.turned_away[type(error).__name__] += 1
 
     def lost(self, incoming: Incoming) -> None:
         del self._incoming[incoming]

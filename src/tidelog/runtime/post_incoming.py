@@ -46,6 +46,9 @@ class Office(Protocol):
     def heard(self, node: NodeId) -> None:
         """A sign of life came from a node."""
 
+    def turned_away(self, error: LogError) -> None:
+        """A peer was not let in."""
+
     def lost(self, incoming: Incoming) -> None:
         """A connection is gone."""
 
@@ -61,6 +64,7 @@ class Incoming:
 
     def turn_away(self, error: LogError) -> None:
         """Say why, and close."""
+        self._office.turned_away(error)
         refusal = Refused(type(error).__name__, str(error))
         self.connection.send(encode_greeting(refusal), request=GREETING_REQUEST)
         self.connection.close()

@@ -11,7 +11,9 @@ Invariants:
   O3  A BLOB that somebody holds is not deleted as garbage: one that was finished and that no entry
       refers to yet, and one that is pinned.
   O4  A file becomes a BLOB without a copy only if it has no other name; if it cannot, it stays
-      where it was.
+      where it was, unless the disk fails when it is nearly done.
+  O5  Once it is closed no name comes or goes: somebody else may have the directory, and have given
+      the same number.
 """
 
 from __future__ import annotations
@@ -23,11 +25,19 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
-from tidelog.errors import BadOption, CorruptData, DiskFull, LogError, StorageFailed, WrongState
+from tidelog.errors import (
+    BadOption,
+    CorruptData,
+    DiskFull,
+    LogClosed,
+    LogError,
+    StorageFailed,
+    WrongState,
+)
 from tidelog.formats.blob import TRAILER_BYTES, encode_trailer
 from tidelog.formats.checksum import crc32c
 from tidelog.formats.entry import BLOB_ID_END
-from tidelog.limits import BLOB_BYTES_END, BLOB_COPY_BYTES
+from tidelog.limits import BLOB_BYTES_END, BLOB_COPY_BYTES, BLOB_SYNC_BYTES
 from tidelog.storage.atomic_file import TEMPORARY_SUFFIX, remove_temporaries
 from tidelog.storage.blob_reader import BlobReader
 from tidelog.storage.fail_stop import FailStopVfs
@@ -45,6 +55,7 @@ class BlobWriter:
         self.blob: Final = blob
         self.size: Final = size
         self.written = 0
+        self._synced = 0
         self._crc = 0
         self._path = path
         self._file: File | None = store.vfs.create(path)
@@ -66,6 +77,9 @@ class BlobWriter:
             file.write_at(offset, (data,))
             self._crc = crc32c(data, self._crc)
             self.written += len(data)
+        if self.written - self._synced >= BLOB_SYNC_BYTES:
+            file.sync()
+            self._synced = self.written
 
     def finish(self) -> None:
         """Make the BLOB durable under its final name (O1)."""
@@ -124,8 +138,18 @@ class BlobStore:
         """Finished, and no entry refers to them yet (O3)."""
         self._pins: dict[int, int] = {}
         self._temporaries = 0
+        self._closed = False
         self._remove_temporaries()
         self._next = max(self.ids(), default=0) + 1
+
+    def close(self) -> None:
+        """Whoever still writes or deletes a BLOB is told LogClosed (O5)."""
+        with self._lock:
+            self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LogClosed("the datastore is closed")
 
     # -- numbers ---------------------------------------------------------------------------------
 
@@ -161,7 +185,11 @@ class BlobStore:
         temporary, found = self._temporary(blob), self.vfs.stat(path)
         if found is None or not _is_alone(found) or not self._try_rename(path, temporary):
             self._copy(path, blob)
-            self.vfs.unlink(path)
+            try:
+                self.vfs.unlink(path)
+            except LogError:
+                self.delete(blob)
+                raise
             return
         try:
             self._add_trailer(temporary, found.size)
@@ -200,6 +228,7 @@ class BlobStore:
     def give_name(self, temporary: str, blob: int) -> None:
         """Rename a file whose bytes are durable, and make the name durable as well (O1)."""
         with self._lock:
+            self._check_open()
             self.vfs.rename(temporary, self._file_path(blob))
             self._fresh.add(blob)
             self._next = max(self._next, blob + 1)
@@ -280,6 +309,7 @@ class BlobStore:
     def delete(self, blob: int) -> None:
         """Delete a BLOB if it is there."""
         with self._lock:
+            self._check_open()
             self._fresh.discard(blob)
             if self.size(blob) is not None:
                 self.vfs.unlink(self._file_path(blob))
@@ -314,8 +344,9 @@ class BlobStore:
         )
 
     def _temporary(self, blob: int) -> str:
-        self._make_directory(blob)
         with self._lock:
+            self._check_open()
+            self._make_directory(blob)
             self._temporaries += 1
             return f"{self._file_path(blob)}.{self._temporaries}{TEMPORARY_SUFFIX}"
 

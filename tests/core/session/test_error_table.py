@@ -19,6 +19,7 @@ from tests.core.session.connections import (
 from tests.core.session.pair import Replica
 from tests.core.session.stores import Store, batch
 from tidelog.core.session import replica_session
+from tidelog.core.session.epochs import BOUNDARY_END
 from tidelog.core.session.messages import (
     SESSION_PROTOCOL,
     Ack,
@@ -268,6 +269,15 @@ def test_the_boundary_does_not_go_back() -> None:
     answer = replica.ask(CONTROL, GcBoundarySwitch(version((1 << 100) - 1)))
     assert code(answer) is ErrorCode.BAD_BOUNDARY
     assert replica.store.boundary == replica.core.boundary == 1 << 100
+    assert replica.core.state is ReplicaState.OPEN
+
+
+def test_a_boundary_leaves_room_for_stamps() -> None:
+    replica, _ = with_channels()
+    answer = replica.ask(CONTROL, GcBoundarySwitch(version(BOUNDARY_END)))
+    assert code(answer) is ErrorCode.BAD_BOUNDARY
+    assert replica.ask(CONTROL, GcBoundarySwitch(version(BOUNDARY_END - 1))) == DONE
+    assert replica.store.boundary == BOUNDARY_END - 1
     assert replica.core.state is ReplicaState.OPEN
 
 

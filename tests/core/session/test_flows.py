@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.session.pair import Pair
+from tidelog.core.session.epochs import BOUNDARY_END
 from tidelog.core.session.messages import (
     GcBoundarySwitch,
     GroupCommit,
@@ -24,7 +25,7 @@ from tidelog.core.session.output import (
     SendBlob,
 )
 from tidelog.core.session.replica_session import ReplicaState
-from tidelog.errors import BadOption, WrongState
+from tidelog.errors import BadOption, ReplicationFailed, WrongState
 from tidelog.invariants import InvariantViolation
 
 
@@ -394,7 +395,7 @@ def test_the_boundary_is_set_here_and_then_there() -> None:
     assert pair.master.is_idle(CONTROL)
 
 
-@pytest.mark.parametrize("version", [4, -1, 1 << 128])
+@pytest.mark.parametrize("version", [4, -1, BOUNDARY_END])
 def test_the_boundary_of_a_master_does_not_go_back(version: int) -> None:
     pair = Pair().opened()
     pair.master.set_boundary(5)
@@ -439,6 +440,16 @@ def test_a_master_learns_a_later_boundary_of_its_replica_before_it_writes() -> N
     assert [replica.store.boundary for replica in again.replicas] == [9, 9]
     with pytest.raises(BadOption):
         again.master.set_boundary(8)
+
+
+def test_a_master_takes_no_boundary_that_leaves_no_room_for_its_stamps() -> None:
+    stores = [replica.store for replica in Pair(replicas=1).replicas]
+    stores[0].boundary = BOUNDARY_END
+    again = Pair(replicas=1, stores=stores)
+    again.master.open()
+    again.run()
+    assert isinstance(again.master.failure, ReplicationFailed)
+    assert again.store.boundary == 0
 
 
 def test_closing_waits_for_what_is_due_and_for_answers_on_log_channels() -> None:

@@ -275,6 +275,7 @@ def test_processes_talk_over_tls_if_both_show_good_certificates() -> None:
             await until(lambda: told == [TWO], "the good one is heard")
             await until(lambda: bare.counters.dropped == 1, "no certificate")
             await until(lambda: wary.counters.dropped == 1, "not the server that it trusts")
+            await until(lambda: one.counters.turned_away["Unauthorized"] >= 2, "both are counted")
             assert told == [TWO]
 
     run(main())

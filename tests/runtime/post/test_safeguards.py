@@ -40,9 +40,7 @@ class Safeguard:
 
 SAFEGUARDS = [
     # Everybody is listened to.
-    Safeguard(
-        Post, "_check_peer", nothing, test_post.test_a_process_of_another_cluster_is_turned_away
-    ),
+    Safeguard(Post, "admit", nothing, test_post.test_a_process_of_another_cluster_is_turned_away),
     # A node may speak for others.
     Safeguard(
         Incoming,

@@ -3,7 +3,7 @@
 Invariants:
   C1  entries are dense: each batch begins where the last one ended
   C2  epochs never fall, and entries are only written inside a log session, of its very epoch
-  C3  a BLOB comes in order, one at a time
+  C3  a BLOB comes in order, one at a time; another channel may bring the same one at once
 """
 
 from __future__ import annotations
@@ -117,6 +117,10 @@ class Channel:
         return begin
 
     # --- BLOBs ---
+
+    def is_receiving(self, blob: int) -> bool:
+        """Whether a BLOB is on its way here."""
+        return self.blob is not None and self.blob.blob == blob
 
     def check_blob(self, part: BlobWrite, length: int) -> None:
         """Refuse what neither begins a BLOB nor continues it (C3)."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.core.session.channel import refusal
+from tidelog.core.session.epochs import BOUNDARY_END
 from tidelog.core.session.messages import (
     SESSION_PROTOCOL,
     Ack,
@@ -169,4 +170,7 @@ class ControlChannel:
     def _check_boundary(self, version: int) -> None:
         if version < self._state.boundary:
             text = f"the GC boundary is at {self._state.boundary}, {version} would go back"
+            raise refusal(ErrorCode.BAD_BOUNDARY, text)
+        if version >= BOUNDARY_END:
+            text = f"the GC boundary {version} is too high: there is no room above it"
             raise refusal(ErrorCode.BAD_BOUNDARY, text)

@@ -14,12 +14,16 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import deque
+from typing import Final
 
 from tidelog.core.session.output import Durability, Notice
 from tidelog.errors import BadOption, WrongState
 from tidelog.invariants import check
+from tidelog.limits import WRITE_VERSION_END
 
-EPOCH_END = 1 << 63
+EPOCH_END: Final = 1 << 63
+BOUNDARY_END: Final = WRITE_VERSION_END - EPOCH_END
+"""Above a GC boundary there must be room for stamps: each life of a master writes one."""
 
 
 class LogSession:

@@ -65,7 +65,7 @@ class LogChannels:
                 self._store(link, channel, flush=True)
             case BlobWrite():
                 session.require_whole()
-                self._write_blob(link, session, channel, request, data)
+                self._write_blob(link, channel, request, data)
             case LogChannelDispose():
                 self._dispose(link, session, channel)
             case _:
@@ -83,7 +83,7 @@ class LogChannels:
         batches: tuple[ChannelBatch, ...] | None,
     ) -> None:
         sound = channel.check_write(request, batches, self._committed(session))
-        self._check_blobs(session, sound)
+        self._check_blobs(channel, sound)
         cut_to = channel.write(request, sound)
         if sound or request.flush or cut_to is not None:
             self._store(link, channel, batches=sound, cut_to=cut_to, flush=request.flush)
@@ -122,23 +122,16 @@ class LogChannels:
 
     # --- BLOBs ---
 
-    def _check_blobs(self, session: Session, batches: Sequence[ChannelBatch]) -> None:
-        """Entries come behind their BLOBs."""
+    def _check_blobs(self, channel: Channel, batches: Sequence[ChannelBatch]) -> None:
+        """Entries come behind their BLOBs; another channel may be sending the same one."""
         for blob in (blob for batch in batches for blob in batch.blobs):
-            if session.is_receiving(blob) or not self._blob_exists(blob):
+            if channel.is_receiving(blob) or not self._blob_exists(blob):
                 raise refusal(ErrorCode.BAD_BLOB, f"BLOB {blob} is not complete")
 
     def _write_blob(
-        self,
-        link: Link,
-        session: Session,
-        channel: Channel,
-        part: BlobWrite,
-        data: bytes | memoryview,
+        self, link: Link, channel: Channel, part: BlobWrite, data: bytes | memoryview
     ) -> None:
         channel.check_blob(part, len(data))
-        if session.is_receiving(part.blob, besides=channel):
-            raise refusal(ErrorCode.BAD_BLOB, f"BLOB {part.blob} comes on another log channel")
         if part.offset == 0:
             self._state.drop_blob(channel)
         channel.add_part(part, len(data))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidelog.core.session.epochs import Epochs
+from tidelog.core.session.epochs import BOUNDARY_END, Epochs
 from tidelog.core.session.lanes import Lane, LocalOutput, Stage
 from tidelog.core.session.messages import (
     SESSION_PROTOCOL,
@@ -51,7 +51,6 @@ from tidelog.errors import (
     WrongState,
 )
 from tidelog.invariants import check
-from tidelog.limits import WRITE_VERSION_END
 
 
 class Commit:
@@ -188,8 +187,11 @@ class Master:
     def set_boundary(self, version: int) -> None:
         """Raise the GC boundary, here and there."""
         self._require_open()
-        if not self._boundary <= version < WRITE_VERSION_END:
-            raise BadOption(f"the GC boundary is at {self._boundary} and does not go back")
+        if not self._boundary <= version < BOUNDARY_END:
+            raise BadOption(
+                f"the GC boundary {version} must not be below {self._boundary}, where it is, and "
+                f"must be below {BOUNDARY_END}"
+            )
         if version > self._boundary:
             self._boundary = self._wanted_boundary = version
             self._advance()
@@ -288,8 +290,8 @@ class Master:
         match request, answer:
             case SessionBegin(), SessionBegun(secret=secret, boundary=boundary):
                 self._unopened -= 1
-                self._learn_boundary(int.from_bytes(boundary, "big"))
                 self._create_channels(replica, secret)
+                self._learn_boundary(replica, int.from_bytes(boundary, "big"))
             case LogChannelCreate(), _:
                 self._unopened -= 1
                 self._tell_boundary()
@@ -305,9 +307,11 @@ class Master:
             create = Send(replica, channel, LogChannelCreate(secret, channel))
             self._lanes[channel].put(Stage((create,)))
 
-    def _learn_boundary(self, version: int) -> None:
+    def _learn_boundary(self, replica: int, version: int) -> None:
         """A replica that was the master once may be ahead: it takes no writes below its own."""
-        if version > self._boundary:
+        if version >= BOUNDARY_END:
+            self.failed(replica, f"its GC boundary {version} is none: there is no room above it")
+        elif version > self._boundary:
             self._boundary = self._wanted_boundary = version
 
     def _tell_boundary(self) -> None:

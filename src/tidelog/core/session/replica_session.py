@@ -108,13 +108,6 @@ class Session:
                 text = f"log channel {channel.number} is writing in epoch {channel.epoch}"
                 raise refusal(ErrorCode.LOG_SESSION_OPEN, text)
 
-    def is_receiving(self, blob: int, *, besides: Channel | None = None) -> bool:
-        """Whether a BLOB is on its way, on another channel than that one."""
-        return any(
-            channel.blob is not None and channel.blob.blob == blob and channel is not besides
-            for channel in self.channels or ()
-        )
-
 
 def is_same_secret(shown: str, secret: str) -> bool:
     """Takes as long for a secret that is nearly right as for any other."""
