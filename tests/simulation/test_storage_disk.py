@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.streams import STREAM, A, batch, image, log, write
+from tidelog.core.replica.entries import GlsnRun
 from tidelog.core.replica.output import Filled, HardState, Write
 from tidelog.invariants import InvariantViolation
 from tidelog.testing.chance import Chance
@@ -109,6 +110,16 @@ def test_compaction_keeps_the_terms_of_what_it_drops() -> None:
     ]
     assert [one.term_at(llsn) for llsn in range(1, 6)] == [1, 1, 2, 2, 3]
     assert one.stored().snapshot_index == 4
+
+
+def test_compaction_forgets_the_glsns_of_the_dead_but_between_live_ones_of_a_segment() -> None:
+    one = image(*[1] * 9, ordered=9)
+    other = one.copy()
+    one.compact(Llsn(7), 100)
+    assert one.runs(Llsn(1), Llsn(10)) == (GlsnRun(Llsn(3), 3, 7),), "from the first live one on"
+    other.compact(Llsn(7))
+    known = [run.llsn_begin for run in other.runs(Llsn(1), Llsn(10)) or ()]
+    assert known == [3, 6, 8, 9], "each entry is in a segment of its own"
 
 
 def test_a_trimmed_log_knows_the_term_before_its_first_entry() -> None:

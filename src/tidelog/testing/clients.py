@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 PAUSE_MEAN: Final = 30 * MILLISECOND
 PATIENCE_MEAN: Final = 150 * MILLISECOND
 PRODUCERS_PER_STREAM: Final = 4
+WAITS_FOR_FILLING: Final = 0.7
+"""So often a log is not trimmed or compacted while others are filled up from it."""
 
 
 class Ack(Enum):
@@ -130,7 +132,7 @@ class Clients:
         what = draws.random()
         if what < 0.1:
             cluster.read_somewhere(draws.randrange(1 << 30))
-        elif what < 0.16 and cluster.plan.compacts:
+        elif what < 0.4 and cluster.plan.compacts:
             self._maintain()
         stream = draws.choice(list(cluster.streams))
         producer = ProducerId(stream * 100 + draws.randrange(PRODUCERS_PER_STREAM) + 1)
@@ -205,10 +207,13 @@ class Clients:
     def _maintain(self) -> None:
         """Trim or compact one replica; the others do so at other times, or never."""
         draws, cluster = self._draws, self._cluster
-        process = draws.choice(list(cluster.storage.values()))
         stream, back = draws.choice(list(cluster.streams)), draws.randrange(1, 30)
+        order = cluster.agreement.order.streams.get(stream)
+        nodes = list(cluster.storage) if order is None else order.ensemble
+        process = cluster.storage[draws.choice(nodes)]
         is_trim = draws.random() < 0.3
         ordered = cluster.agreement.llsn_end(stream)
         if ordered > back:
             act = process.trim if is_trim else process.compact
-            cluster.world.let(process, partial(act, stream, Llsn(ordered - back)))
+            place, waits = Llsn(ordered - back), draws.random() < WAITS_FOR_FILLING
+            cluster.world.let(process, partial(act, stream, place, waits=waits))

@@ -75,9 +75,9 @@ class Cluster(ABC):
     def carry_out(self, fault: Fault) -> None:
         """Do what only this kind of cluster can do."""
 
-    def partitioned_nodes(self, fault: Fault) -> list[NodeId]:
-        """Return the nodes that a partition divides; all others reach everybody."""
-        return sorted(self.processes)
+    def severed_paths(self, fault: Fault) -> tuple[Path, ...]:
+        """Return what a partition severs, or a fault of one direction."""
+        return severed_paths(fault, sorted(self.processes))
 
     def add(self, process: Process, disk: MachineDisk) -> None:
         """Put a machine into the world; it is not started."""
@@ -169,7 +169,7 @@ class Cluster(ABC):
         self.world.plan(duration, partial(self.world.start, process))
 
     def _sever(self, fault: Fault) -> None:
-        paths = severed_paths(fault, self.partitioned_nodes(fault))
+        paths = self.severed_paths(fault)
         rare = Rare.PARTITIONED if fault.what is FaultClass.PARTITION else Rare.SEVERED_ONE_WAY
         self.sometimes.count(rare)
         self.sever(paths)

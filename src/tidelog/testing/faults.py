@@ -55,6 +55,7 @@ class FaultClass(Enum):
     COMPACTION = "compaction"
     TERM = "term"
     ENSEMBLE = "ensemble"
+    METADATA = "metadata"
     RESET = "reset"
     DISK_FAILURE = "disk-failure"
     CLOSE = "close"
@@ -81,7 +82,7 @@ _OF_SESSIONS: Final = (
     FaultClass.STRANGER,
 )
 OF_OTHER_KIND: Final = {
-    Kind.RAFT: (FaultClass.TERM, FaultClass.ENSEMBLE, *_OF_SESSIONS),
+    Kind.RAFT: (FaultClass.TERM, FaultClass.ENSEMBLE, FaultClass.METADATA, *_OF_SESSIONS),
     Kind.CLUSTER: (FaultClass.MEMBERSHIP, *_OF_SESSIONS),
     Kind.SESSION: (
         # A connection loses, repeats and reorders nothing; its disk is a model.
@@ -95,6 +96,7 @@ OF_OTHER_KIND: Final = {
         FaultClass.COMPACTION,
         FaultClass.TERM,
         FaultClass.ENSEMBLE,
+        FaultClass.METADATA,
     ),
 }
 """Classes that make no sense in a kind."""

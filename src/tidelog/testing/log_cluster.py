@@ -14,7 +14,7 @@ from tidelog.core.metadata.messages import Collect, CommitResult, NodeReport, Sh
 from tidelog.core.metadata.repository import RepositoryOptions
 from tidelog.core.operator.options import OperatorOptions
 from tidelog.core.operator.plan import counted_ensembles, decode_plan
-from tidelog.core.order.commands import CreateTopic, CutDecided, NewStream, Quorum
+from tidelog.core.order.commands import AddStreams, CreateTopic, CutDecided, NewStream, Quorum
 from tidelog.core.order.state import StreamOrder
 from tidelog.core.raft import messages as raft_messages
 from tidelog.core.raft.entries import Entry
@@ -32,11 +32,12 @@ from tidelog.testing.checkers.reads import Reads
 from tidelog.testing.checkers.rows import Rows
 from tidelog.testing.checkers.stream_safety import StreamSafety
 from tidelog.testing.clients import Clients
-from tidelog.testing.cluster import Cluster
+from tidelog.testing.cluster import Cluster, severed_paths
 from tidelog.testing.convergence import Convergence
 from tidelog.testing.faults import Fault, FaultClass, Plan
 from tidelog.testing.journal import Happened
 from tidelog.testing.machine_disk import MachineDisk
+from tidelog.testing.metadata_faults import MetadataFaults
 from tidelog.testing.metadata_process import MetadataProcess
 from tidelog.testing.network import Network, Path
 from tidelog.testing.operator_process import OperatorProcess
@@ -66,7 +67,7 @@ class LogCluster(Cluster):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        shape = self.chance.stream("shape")
+        shape, bounds = self.chance.stream("shape"), self.chance.stream("bounds")
         self.options = RepositoryOptions(
             raft=draw_options(shape),
             snapshot_entries=shape.choice((8, 40)) if plan.compacts else 10_000,
@@ -77,6 +78,9 @@ class LogCluster(Cluster):
             message_bytes_max=shape.choice((100, 4_000)),
             inflight_bytes_max=shape.choice((1, 500, 100_000)),
             recent_bytes_max=shape.choice((1, 1_000, 100_000)),
+            uncommitted_bytes_max=bounds.choice((300, 100_000)),
+            promises_max=bounds.choice((2, 1_024)),
+            gather_bytes=bounds.choice((1, 200, 100_000)),
         )
         self.operator_options = OperatorOptions(
             snapshot_ticks=200,
@@ -98,6 +102,7 @@ class LogCluster(Cluster):
         )
         self.clients = Clients(self)
         self.stream_faults = StreamFaults(self)
+        self.metadata_faults = MetadataFaults(self)
         self.convergence = Convergence(self)
         self._setup: list[Change] = [*map(RegisterNode, self.storage), *self._draw_topics()]
 
@@ -238,6 +243,8 @@ class LogCluster(Cluster):
         match fault.what:
             case FaultClass.TERM | FaultClass.ENSEMBLE:
                 self.stream_faults.ask_operator(fault)
+            case FaultClass.METADATA:
+                self.metadata_faults.ask(fault)
             case FaultClass.WIPE:
                 self._wipe(fault)
             case FaultClass.TRANSFER:
@@ -276,10 +283,14 @@ class LogCluster(Cluster):
     def _add_spare(self) -> StorageProcess:
         """Add a storage node that has no replica yet; it is registered, but not started."""
         new = self._add_storage_node()
-        self._setup.append(RegisterNode(new.node))
+        self.set_up_also(RegisterNode(new.node))
+        return new
+
+    def set_up_also(self, change: Change) -> None:
+        """Ask for one more change as often as it takes."""
+        self._setup.append(change)
         if len(self._setup) == 1:
             self._set_up()
-        return new
 
     def heal(self) -> None:
         """End every fault, start what is down, and see that what is lost can be replaced."""
@@ -289,10 +300,27 @@ class LogCluster(Cluster):
 
     # Network.
 
-    def partitioned_nodes(self, fault: Fault) -> list[NodeId]:
-        """Divide all nodes, or only those that replicate streams: then all reach the metadata."""
+    def severed_paths(self, fault: Fault) -> tuple[Path, ...]:
+        """Divide all nodes, or only those that replicate streams, or cut one off from the cuts."""
         nodes = [*sorted(self.storage), *sorted(self.operators)]
-        return nodes if fault.strength // 11 % 2 else [*sorted(self.metadata), *nodes]
+        match fault.strength // 11 % 3:
+            case 0:
+                return severed_paths(fault, [*sorted(self.metadata), *nodes])
+            case 1:
+                return severed_paths(fault, nodes)
+            case _:
+                return self._paths_of_cuts(fault)
+
+    def _paths_of_cuts(self, fault: Fault) -> tuple[Path, ...]:
+        """Let a storage node, a leader as a rule, hear of no cut, while the others reach it."""
+        leaders = [order.leader for order in self.agreement.order.streams.values() if order.leader]
+        nodes = leaders if leaders and fault.target % 4 else sorted(self.storage)
+        node = nodes[fault.target // 4 % len(nodes)]
+        self.sometimes.count(Rare.CUT_OFF_FROM_CUTS)
+        paths = tuple((one, node) for one in self.metadata)
+        if fault.what is FaultClass.PARTITION:
+            paths += tuple((node, one) for one in self.metadata)
+        return paths
 
     def leader(self) -> NodeId | None:
         """Return the leader of the metadata repository, or of some stream."""
@@ -348,11 +376,10 @@ class LogCluster(Cluster):
 
     def _on_set_up(self, change: Change, error: LogError | None) -> None:
         """A conflict, like a topic that exists, is an earlier try that was made after all."""
-        if (
-            self._setup
-            and self._setup[0] is change
-            and (error is None or isinstance(error, TopicExists | RevisionConflict))
-        ):
+        is_made = error is None or isinstance(error, TopicExists | RevisionConflict)
+        if isinstance(change, AddStreams):
+            is_made = is_made or change.streams[0].stream in self.agreement.order.streams
+        if self._setup and self._setup[0] is change and is_made:
             self._setup.pop(0)
             if self._setup:
                 following = self._setup[0]

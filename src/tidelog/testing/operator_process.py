@@ -101,6 +101,7 @@ class OperatorProcess(Process):
         if machine is None:
             return
         self.operator.nodes(tuple(sorted(machine.nodes)))
+        self.operator.pause(machine.is_paused)
         for node in self._cluster.heard_lately():
             if node in machine.nodes:
                 self.operator.heard(node)

@@ -57,8 +57,10 @@ class Rare(Enum):
     REPLICA_TRUNCATED = "replicas truncated by a new leader"
     TRUNCATION_LOOPED = "truncations that took more than one round"
     REPLICA_COMPACTED = "replicas compacted"
+    SHORTENED_WHILE_FILLING = "logs trimmed or compacted while others were filled up from them"
     APPEND_REPEATED = "repeated appends answered with their old place"
     LEADER_DEPOSED = "leaders of streams deposed"
+    CUT_OFF_FROM_CUTS = "storage nodes that only the metadata did not reach"
     STORAGE_WIPED = "storage nodes destroyed and replaced"
     OPERATOR_STOPPED = "operators stopped"
     REQUEST_REFUSED = "requests to an operator refused"
@@ -76,6 +78,9 @@ class Rare(Enum):
     EXPANSION_RESOLVED_BY_ELECTION = "expansions completed by an election"
     CONTRACTION_RESOLVED_BY_ELECTION = "contractions rolled back by an election"
     ENSEMBLE_CHANGED = "ensembles changed"
+    STREAM_ADDED = "streams added"
+    STREAM_SEALED = "streams sealed"
+    OPERATORS_PAUSED = "times that operators were paused, or went on"
     COLLECTOR_TAKEN_OVER = "storage nodes taken over from a dead metadata node"
     UPDATE_CONFLICTED = "changes refused since another one came first"
     # A master with its replicas.
@@ -112,6 +117,7 @@ class Rare(Enum):
 RARELY = frozenset(
     (
         Rare.TRUNCATION_LOOPED,
+        Rare.SHORTENED_WHILE_FILLING,
         Rare.CHANGE_ABORTED,
         Rare.SWAP_STALLED_IN_PREPARE,
         Rare.EXPANSION_STALLED_IN_PREPARE,

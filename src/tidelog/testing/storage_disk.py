@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from tidelog.core.replica.output import Write
 from tidelog.testing.faults import Plan
@@ -19,6 +20,9 @@ from tidelog.testing.sometimes import Rare, Sometimes
 from tidelog.testing.stream_image import StreamImage
 from tidelog.testing.world import Process
 from tidelog.types import Llsn, StreamId
+
+SEGMENT_ENTRIES: Final = (1, 10, 100)
+"""About so many entries of a stream are in one segment, on this disk or on another."""
 
 
 class StorageDisk:
@@ -34,6 +38,7 @@ class StorageDisk:
         "_process",
         "_queue",
         "_seen",
+        "_segment_entries",
         "_sometimes",
         "_written",
     )
@@ -51,6 +56,7 @@ class StorageDisk:
         self._plan = plan
         self._delays = delays
         self._chance = chance
+        self._segment_entries = chance.choice(SEGMENT_ENTRIES)
         self._sometimes = sometimes
         self._written = written
         self._durable: dict[StreamId, StreamImage] = {}
@@ -91,8 +97,8 @@ class StorageDisk:
 
     def compact(self, stream: StreamId, snapshot_index: Llsn) -> None:
         """Let dead entries go; the replica must be clean."""
-        self.seen(stream).compact(snapshot_index)
-        self.durable(stream).compact(snapshot_index)
+        self.seen(stream).compact(snapshot_index, self._segment_entries)
+        self.durable(stream).compact(snapshot_index, self._segment_entries)
 
     # Groups.
 

@@ -6,6 +6,7 @@ Invariants:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tidelog.core.metadata.messages import Collect, CommitResult
@@ -13,7 +14,7 @@ from tidelog.core.replica.hosting import Hosting, Unheard
 from tidelog.core.replica.messages import Message, Role, SyncEntriesRequest, TruncateRequest
 from tidelog.core.replica.output import Output, Write
 from tidelog.core.replica.replica import Appended, Replica
-from tidelog.errors import ProducerConflict
+from tidelog.errors import Busy, ProducerConflict
 from tidelog.testing.checkers.stream_safety import Holder
 from tidelog.testing.clients import Ack, Append
 from tidelog.testing.journal import Happened
@@ -124,8 +125,8 @@ class StorageProcess(Process):
             answer = replica.append(
                 append.data, append.count, producer=append.producer, sequence=append.sequence
             )
-        except ProducerConflict:
-            # A late try of an append that was answered long ago.
+        except (ProducerConflict, Busy):
+            # A late try of an append that was answered long ago, or too much waits.
             return False
         if not isinstance(answer, Appended):
             return False
@@ -141,29 +142,36 @@ class StorageProcess(Process):
         """Take an append that nobody waits for, if the stream's leader is here."""
         replica = self.replicas.get(stream)
         if replica is not None:
-            replica.append(data, count)
+            with suppress(Busy):
+                replica.append(data, count)
             self._settle(stream, replica)
 
-    def trim(self, stream: StreamId, llsn: Llsn) -> None:
+    def trim(self, stream: StreamId, llsn: Llsn, *, waits: bool) -> None:
         """Delete what is ordered before the batch of an entry."""
         replica, batch = self.replicas.get(stream), self.disk.seen(stream).batch_at(llsn)
-        if replica is not None and batch is not None and not replica.is_filling:
+        if replica is not None and batch is not None and not (waits and replica.is_filling):
+            self._count_filling(replica)
             replica.trim(batch.llsn_begin)
             self._settle(stream, replica)
 
-    def compact(self, stream: StreamId, snapshot_index: Llsn) -> None:
+    def compact(self, stream: StreamId, snapshot_index: Llsn, *, waits: bool) -> None:
         """Let dead entries go, if all of the replica is durable."""
         replica, image = self.replicas.get(stream), self.disk.durable(stream)
         if replica is None or not replica.is_complete or not self.disk.is_clean(stream):
             return
-        if replica.is_filling:
+        if waits and replica.is_filling:
             return  # Others are told what is live here.
         index = Llsn(min(snapshot_index, image.context.llsn_end - 1))
         if index > image.snapshot_index:
             self._cluster.sometimes.count(Rare.REPLICA_COMPACTED)
+            self._count_filling(replica)
             self.disk.compact(stream, index)
             replica.compacted(index)
             self._settle(stream, replica)
+
+    def _count_filling(self, replica: Replica) -> None:
+        if replica.is_filling:
+            self._cluster.sometimes.count(Rare.SHORTENED_WHILE_FILLING)
 
     # Messages.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from tidelog.core.operator.plan import Phase, decode_plan
+from tidelog.core.operator.plan import Ensemble, Phase, changed_ensemble, decode_plan
 from tidelog.core.order.state import StreamOrder
 from tidelog.core.replica.messages import Role
 from tidelog.testing.faults import Fault, FaultClass
@@ -131,14 +131,22 @@ class StreamFaults:
         return self._cluster.storage[node].state is State.GONE
 
     def _can_lose(self, stream: StreamId, node: NodeId) -> bool:
-        """Whether a minority of all who count for a stream is lost, with one more."""
+        """Whether a minority of all who count for a stream is lost, with one more.
+
+        During a change that goes for the ensemble before it and for that after it.
+        """
         order = self._cluster.agreement.order.streams.get(stream)
-        if order is None or decode_plan(order.plan).change is not None:
-            return False  # During a change, two ensembles count.
-        if node not in order.ensemble:
-            return True
-        lost = [one for one in order.ensemble if one == node or not self._is_filled(one, stream)]
-        return 2 * len(lost) < len(order.ensemble)
+        if order is None:
+            return False
+        ensemble, change = order.ensemble, decode_plan(order.plan).change
+        if change is None:
+            return self._may_lack(ensemble, stream, node)
+        after = changed_ensemble(ensemble, change)
+        return all(self._may_lack(one, stream, node) for one in (ensemble, after))
+
+    def _may_lack(self, ensemble: Ensemble, stream: StreamId, node: NodeId) -> bool:
+        lost = [one for one in ensemble if one == node or not self._is_filled(one, stream)]
+        return node not in ensemble or 2 * len(lost) < len(ensemble)
 
     def _is_filled(self, node: NodeId, stream: StreamId) -> bool:
         hard_state = self._cluster.storage[node].disk.durable(stream).hard_state

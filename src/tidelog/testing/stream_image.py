@@ -1,7 +1,8 @@
 """What a disk holds of one replica, in memory; readers and the disk have one each.
 
 Compaction is modelled: of the entries up to the snapshot index only some batches stay, the same
-ones on every replica.
+ones on every replica.  The GLSNs of the dead go with the segments that they were in, and these
+are not the same everywhere.
 
 Invariants:
   I1  batches do not overlap, are sorted, and leave gaps only up to the snapshot index, or where
@@ -141,14 +142,27 @@ class StreamImage:
         while len(self._terms) > 1 and self._terms[1][1] < first:
             del self._terms[0]
 
-    def compact(self, snapshot_index: Llsn) -> None:
-        """Let dead batches up to an index go; all of them are ordered."""
+    def compact(self, snapshot_index: Llsn, segment_entries: int = 1) -> None:
+        """Let dead batches up to an index go; all of them are ordered.
+
+        A segment goes on having the GLSNs from its first live entry to its last one.
+        """
         check(snapshot_index < self.context.llsn_end, "I2: what is not ordered is compacted")
         self.snapshot_index = max(self.snapshot_index, snapshot_index)
-        self._batches = [
-            batch
-            for batch in self._batches
-            if batch.llsn_end - 1 > self.snapshot_index or is_live(batch)
+        kept: list[Batch] = []
+        segments: dict[int, tuple[Llsn, Llsn]] = {}
+        for batch in self._batches:
+            if batch.llsn_end - 1 > self.snapshot_index or is_live(batch):
+                kept.append(batch)
+                segment = batch.llsn_begin // segment_entries
+                begin, _ = segments.get(segment, (batch.llsn_begin, NO_ENTRY.llsn))
+                segments[segment] = (begin, batch.llsn_end)
+        self._batches = kept
+        self._runs = [
+            part
+            for begin, end in segments.values()
+            for run in self._runs
+            if (part := _clip(run, begin, end)).length > 0
         ]
         self._state = b"snapshot"
 

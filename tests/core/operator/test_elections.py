@@ -442,6 +442,19 @@ def test_two_of_four_fenced_are_no_majority_of_a_committed_swap() -> None:
     assert cluster.row.plan.status is Status.ELECTION
 
 
+def test_two_who_stay_are_enough_when_both_nodes_of_a_committed_swap_are_lost() -> None:
+    """They are a majority before the swap and after it, so they meet all that was acknowledged."""
+    cluster = Cluster(spare=(4,))
+    cluster.put(swap(Phase.COMMIT, head=1), 3, leader=1)
+    for node in (1, 2, 3, 4):
+        give_log(cluster, node, 2, term=3)
+    cluster.node(3).is_up = cluster.node(4).is_up = False
+    cluster.node(1).restart()
+    cluster.run_until(lambda: cluster.row.is_steady)
+    assert cluster.row.leader in (1, 2)
+    assert cluster.row.ensemble == (1, 2, 4)
+
+
 def test_the_old_node_of_a_committed_swap_never_leads_and_is_no_follower() -> None:
     """A removed node that answers, late or not, is neither candidate nor follower."""
     cluster = Cluster(spare=(4,))

@@ -58,8 +58,8 @@ def never(*_: object) -> bool:
 # -- what takes the place of a safeguard ----------------------------------------------------------
 
 
-def majority_of_answers(heads: Heads, _: object, __: object, fencing: Ensemble) -> bool:
-    return 2 * len(heads) > len(fencing)
+def majority_of_answers(heads: Heads, _: object, __: object, row: Row) -> bool:
+    return 2 * len(heads) > len(row.fencing)
 
 
 def majority_of_three(heads: Heads, *_: object) -> bool:
@@ -74,7 +74,7 @@ def all_complete(heads: Heads, _: Ensemble) -> list[FollowerHead]:
     return [head for head in heads.values() if head.is_complete]
 
 
-def longest(heads: Heads, final: Ensemble, _: object) -> NodeId:
+def longest(heads: Heads, _: object, final: Ensemble, __: object) -> NodeId:
     able = [head for node, head in sorted(heads.items()) if node in final]
     return max(able, key=lambda head: head.head.llsn).node
 
@@ -354,8 +354,8 @@ MUTANTS = [
         test_watching.test_elections_of_a_stream_keep_their_distance,
     ),
     Mutant(
-        Detection,
-        "has_majority",
+        Row,
+        "can_elect",
         always,
         test_watching.test_no_election_begins_that_cannot_succeed,
     ),

@@ -83,8 +83,8 @@ def test_a_preferred_node_whose_log_is_shorter_does_not_lead() -> None:
         for node, llsn in ((1, 5), (2, 5), (3, 4))
     }
     final = tuple(heads)
-    assert choose_leader(heads, final, lambda node: -1 if node == 3 else node) == 1
-    assert choose_leader(heads, final, lambda node: -1 if node == 2 else node) == 2
+    assert choose_leader(heads, (), final, lambda node: -1 if node == 3 else node) == 1
+    assert choose_leader(heads, (), final, lambda node: -1 if node == 2 else node) == 2
 
 
 def test_streams_that_are_made_together_do_not_all_get_the_same_leader() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.core.operator.options import OperatorOptions
-from tidelog.core.operator.plan import is_majority
 from tidelog.types import NodeId
 
 
@@ -58,7 +57,3 @@ class Detection:
     def is_lost(self, node: NodeId) -> bool:
         """Whether the node is dead for so long that another one should take its place."""
         return self.silent_ticks(node) >= self._options.replace_ticks
-
-    def has_majority(self, nodes: tuple[NodeId, ...]) -> bool:
-        """Whether more than half of the nodes are alive."""
-        return is_majority([node for node in nodes if not self.is_suspected(node)], nodes)

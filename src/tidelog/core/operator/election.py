@@ -6,21 +6,22 @@ requests, writes of the stream's row.
 Invariants:
   E1  nobody is fenced before the term is this election's own (P2)
   E2  the leader is a complete one of the final ensemble with the highest head of these; it is
-      chosen when a majority of the fencing ensemble is fenced and vouches for it: who is complete
-      does, and who is not does if the leader's head reaches all that it ever acknowledged
+      chosen when a majority of the fencing ensemble, or of each one that is counted on, is fenced
+      and vouches for it: who is complete does, and who is not does if the leader's head reaches
+      all that it ever acknowledged
   E3  one node is asked to lead, once and for all: if it does not, another term begins
   E4  nobody is asked to lead while the row says that an empty replica is complete
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from typing import TypeAlias
 
 from tidelog.core.operator.options import Ignored, OperatorOptions
 from tidelog.core.operator.output import Outbox
-from tidelog.core.operator.plan import Ensemble, is_majority
+from tidelog.core.operator.plan import Ensemble
 from tidelog.core.operator.procedure import Ending, Procedure, Suspects
 from tidelog.core.operator.requests import add_follower, address, ask_status, fence
 from tidelog.core.operator.row import Row, with_a_leader_to_be, with_leader, with_new_term
@@ -57,6 +58,7 @@ class Election(Procedure):
     """See the module's text."""
 
     __slots__ = (
+        "_behind",
         "_burden",
         "_chosen",
         "_fencing",
@@ -85,6 +87,8 @@ class Election(Procedure):
         self._burden = burden
         self._suspects = suspects
         self._heads: dict[NodeId, FollowerHead] = {}
+        self._behind: dict[NodeId, None] = {}
+        """Who misses cuts."""
         self._had: dict[NodeId, EntryId] = {}
         """Of those who are not complete: all that they ever acknowledged lies at or below this."""
         self._chosen = NO_NODE
@@ -122,9 +126,7 @@ class Election(Procedure):
 
     @property
     def _can_succeed(self) -> bool:
-        return is_majority(
-            [node for node in self._fencing if not self._suspects(node)], self._fencing
-        )
+        return self.row.can_elect([node for node in self._fencing if not self._suspects(node)])
 
     def _choose_if_due(self) -> None:
         """Wait a little for those whose answers are about to come."""
@@ -144,11 +146,11 @@ class Election(Procedure):
         if not able:
             return False
         best = max(each.head for each in able)
-        return has_majority(self._heads, self._had, best, self._fencing)
+        return has_majority(self._heads, self._had, best, self.row)
 
     def _choose(self) -> None:
         check(self._chosen == NO_NODE, "E3: a second leader would be chosen in one term")
-        self._chosen = choose_leader(self._heads, self.row.final, self._burden)
+        self._chosen = choose_leader(self._heads, self._behind, self.row.final, self._burden)
         if self.row.is_first:
             self.stage = Stage.CLAIM
             self._write(with_a_leader_to_be(self.row), self._lead)
@@ -234,6 +236,8 @@ class Election(Procedure):
         self._heads[answer.source] = FollowerHead(answer.source, answer.head, answer.is_complete)
         if answer.had is not None:
             self._had[answer.source] = answer.had
+        if answer.is_behind:
+            self._behind[answer.source] = None
         self._note_version(answer.source, answer.version)
         if self.stage is Stage.FENCING:
             self._choose_if_due()
@@ -280,11 +284,11 @@ def has_majority(
     heads: Mapping[NodeId, FollowerHead],
     had: Mapping[NodeId, EntryId],
     best: EntryId,
-    fencing: Ensemble,
+    row: Row,
 ) -> bool:
     """Whether enough of those fenced vouch for a leader whose head is ``best`` (E2)."""
     vouching = [head.node for head in heads.values() if vouches(head, had.get(head.node), best)]
-    return is_majority(vouching, fencing)
+    return row.can_elect(vouching)
 
 
 def vouches(answer: FollowerHead, had: EntryId | None, best: EntryId) -> bool:
@@ -300,9 +304,17 @@ def candidates(heads: Mapping[NodeId, FollowerHead], final: Ensemble) -> list[Fo
     return [head for node, head in sorted(heads.items()) if head.is_complete and node in final]
 
 
-def choose_leader(heads: Mapping[NodeId, FollowerHead], final: Ensemble, burden: Leads) -> NodeId:
-    """Return the candidate with the highest head; of equals, the one that leads the least."""
+def choose_leader(
+    heads: Mapping[NodeId, FollowerHead],
+    behind: Collection[NodeId],
+    final: Ensemble,
+    burden: Leads,
+) -> NodeId:
+    """Return the candidate with the highest head; of equals, the one that leads the least.
+
+    Nobody fills up a leader: who misses cuts comes after its equals.
+    """
     able = candidates(heads, final)
     highest = max(each.head for each in able)
     best = [each.node for each in able if each.head == highest]
-    return min(best, key=lambda node: (burden(node), node))
+    return min(best, key=lambda node: (node in behind, burden(node), node))

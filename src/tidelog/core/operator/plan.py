@@ -164,6 +164,16 @@ def fencing_ensemble(ensemble: Ensemble, change: Change | None) -> Ensemble:
     return tuple(sorted((*ensemble, change.new)))
 
 
+def can_elect(present: Container[NodeId], ensemble: Ensemble, change: Change | None) -> bool:
+    """Whether these nodes are enough for an election: they meet all that may be acknowledged.
+
+    Or the old node of a swap and the new one, if both are lost, would stop those who stay.
+    """
+    return is_majority(present, fencing_ensemble(ensemble, change)) or all(
+        is_majority(present, counted) for counted in counted_ensembles(ensemble, change)
+    )
+
+
 def final_ensemble(ensemble: Ensemble, change: Change | None) -> Ensemble:
     """Return the ensemble that an election ends with: the leader is one of it.
 

@@ -5,7 +5,7 @@ Every write names the revision that it is based on.  Only the functions of this 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from tidelog.core.operator.plan import (
     Phase,
     Status,
     StreamPlan,
+    can_elect,
     changed_ensemble,
     decode_plan,
     encode_plan,
@@ -59,6 +60,10 @@ class Row(msgspec.Struct, frozen=True, gc=False):
     def final(self) -> Ensemble:
         """The ensemble that an election ends with."""
         return final_ensemble(self.ensemble, self.plan.change)
+
+    def can_elect(self, present: Container[NodeId]) -> bool:
+        """Whether these nodes are enough for an election."""
+        return can_elect(present, self.ensemble, self.plan.change)
 
     @property
     def is_first(self) -> bool:

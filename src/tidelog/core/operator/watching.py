@@ -145,7 +145,8 @@ def is_others_work(watch: Watch, now: int) -> bool:
 
 def may_elect(watch: Watch, now: int, detection: Detection) -> bool:
     """Whether an election may begin by itself (W1, W2)."""
-    return now >= watch.elect_from and detection.has_majority(watch.row.fencing)
+    alive = [node for node in watch.row.fencing if not detection.is_suspected(node)]
+    return now >= watch.elect_from and watch.row.can_elect(alive)
 
 
 def is_unled(row: Row, status: StatusResponse) -> bool:

@@ -85,6 +85,13 @@ class Cursor:
         """Whether all that was sent is answered."""
         return not self._inflight
 
+    def may_lead_next(self, end: Llsn) -> bool:
+        """Whether the follower has the leader's whole log, or is about to.
+
+        One that is to leave gets no more of it until an election has kept it.
+        """
+        return self._is_leaving or (self.counts and self.pushed + 1 == end)
+
     def lacks_word_of(self, commit: Llsn) -> bool:
         """Whether no entries on their way tell the commit index, nor any before them.
 

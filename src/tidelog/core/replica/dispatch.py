@@ -226,7 +226,7 @@ class Dispatch:
             self._roles.step_down()
         elif leading is not None and leading.is_of_reign(refusal.term):
             if refusal.reason is Reason.COMPACTED:
-                self._roles.make_way()
+                self._roles.make_way(refusal.source)
             else:
                 leading.lost(refusal)
         else:
@@ -244,5 +244,7 @@ class Dispatch:
             pass
         elif leading is not None:
             leading.serve_anew(request.source)
+        elif self._lacks_cuts():
+            self._state.ignore(Ignored.BEHIND)
         else:
             self._state.refuse(request, Reason.COMPACTED)

@@ -80,12 +80,14 @@ class FenceResponse(_Message, frozen=True, tag=129):
     """The term is durable here, and so is the log up to ``head``; the context has ``version``.
 
     If it is not complete: all that it ever acknowledged lies at or below ``had``, if that is known.
+    ``is_behind``: it misses cuts.
     """
 
     head: EntryId
     is_complete: bool
     version: Version = NO_VERSION
     had: EntryId | None = None
+    is_behind: bool = False
 
 
 class BecomeLeaderRequest(_Message, frozen=True, tag=130):

@@ -23,7 +23,7 @@ class Ignored(Enum):
     CONTRADICTION = "it does not continue what is known"
     KNOWN_CUT = "the cut is known already"
     NOT_WANTED = "nothing was missing"
-    BEHIND = "a new node is filled up by who misses no cuts"
+    BEHIND = "who misses cuts fills up no new node, and is not the one to lead"
     CROWDED = "too many answers wait for the disk"
 
 

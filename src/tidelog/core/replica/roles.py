@@ -164,6 +164,7 @@ class Roles:
                 state.is_complete,
                 Version(state.settled_context.version),
                 state.had,
+                self.ordering.is_behind,
             )
         )
 
@@ -176,19 +177,14 @@ class Roles:
         self.leading = self.changing = self.following = self.target = None
         self._electable = NO_TERM
 
-    def make_way(self) -> None:
-        """Nobody can tell this leader the cuts that it misses: let a leader fill it up (T11)."""
-        leading = self.leading
-        if leading is not None and self.ordering.is_behind and self._is_dispensable(leading):
+    def make_way(self, other: NodeId) -> None:
+        """Another one cannot tell this leader the cuts that it misses: let that one lead (T11)."""
+        cursor = self.leading.cursors.get(other) if self.leading is not None else None
+        is_able = cursor is not None and cursor.may_lead_next(self._state.log.end)
+        if is_able and self.ordering.is_behind:
             self.step_down()
-            self._state.go_to(self._state.term, is_complete=False)
         else:
             self._state.ignore(Ignored.LATE)
-
-    def _is_dispensable(self, leading: Leading) -> bool:
-        """Whether the others have all of our log, and go on having it if any minority is lost."""
-        others = tuple([node for node in leading.ensemble if node != self._state.node])
-        return bool(others) and leading.quorum_place(others) >= self._state.log.end - 1
 
     def _role_or_none(self) -> Reason:
         return Reason.ROLE if self._state.is_member else Reason.NOT_MEMBER

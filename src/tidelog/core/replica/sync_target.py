@@ -173,6 +173,9 @@ class SyncTarget:
             return False
         is_last = False
         if not self._is_done and request.begin == self._place:
+            if self._tells_known_cuts(request):
+                self.ask()
+                return False
             if not self._fits(request, init):
                 state.ignore(Ignored.NONSENSE)
                 return False
@@ -192,6 +195,13 @@ class SyncTarget:
         else:
             self._state.ignore(Ignored.LATE)
 
+    def _tells_known_cuts(self, request: SyncEntriesRequest) -> bool:
+        """Whether the leader goes by an older answer to the same beginning: it has to begin anew.
+
+        It gets none if a late word ended what was begun, and a repeated one began it again.
+        """
+        return any(run.llsn_begin < self._ordered_end for run in request.runs)
+
     def _fits(self, request: SyncEntriesRequest, init: SyncInitRequest) -> bool:
         """Whether a part is what the beginning announced (Z3)."""
         end = init.head.llsn + 1
@@ -202,7 +212,6 @@ class SyncTarget:
             and is_last == (request.end == end)
             and (request.context in (None, init.context))
             and leaves_out_only_up_to(init.snapshot_index, request)
-            and all(self._ordered_end <= run.llsn_begin for run in request.runs)
             and all(run.llsn_end <= ordered_end for run in request.runs)
             and (not is_last or is_state_of(init, request.state))
             and self._rises(request.batches)

@@ -161,16 +161,30 @@ class Disk:
         self.durable = Image(hard_state=HardState(state.term, is_complete=False, had=had))
         self.crash()
 
-    def compact(self, snapshot_index: Llsn, dead: frozenset[int], state: bytes) -> None:
-        """Let batches go whose entries are all dead; what waits is not compacted."""
+    def compact(
+        self, snapshot_index: Llsn, dead: frozenset[int], state: bytes, segment: int = 1
+    ) -> None:
+        """Let batches go whose entries are all dead; what waits is not compacted.
+
+        A segment of so many entries goes on having the GLSNs from its first live one to its last.
+        """
         assert not self.waiting, "only what is durable is compacted"
         kept = tuple(
             batch
             for batch in self.durable.batches
             if not dead.issuperset(range(batch.llsn_begin, batch.llsn_end))
         )
+        segments: dict[int, tuple[Llsn, Llsn]] = {}
+        for batch in kept:
+            number = batch.llsn_begin // segment
+            begin, _ = segments.get(number, (batch.llsn_begin, batch.llsn_end))
+            segments[number] = (begin, batch.llsn_end)
+        parts = (
+            clip(run, begin, end) for begin, end in segments.values() for run in self.durable.runs
+        )
+        runs = tuple(part for part in parts if part.length > 0)
         self.durable = self.seen = replace(
-            self.durable, batches=kept, snapshot_index=snapshot_index, state=state
+            self.durable, batches=kept, runs=runs, snapshot_index=snapshot_index, state=state
         )
 
     def join(self, begin: int, end: int) -> None:

@@ -291,10 +291,11 @@ class Replicas:
         self.isolate(number)
         self.members[successor] = Member(successor, self.options)
 
-    def compact(self, number: int, snapshot_index: int, *dead: int) -> None:
+    def compact(self, number: int, snapshot_index: int, *dead: int, segment: int = 1) -> None:
         """A node takes a snapshot: of the entries up to it, the dead ones are gone."""
         disk = self.members[number].disk
-        disk.compact(Llsn(snapshot_index), frozenset(dead), b"state up to %d" % snapshot_index)
+        state = b"state up to %d" % snapshot_index
+        disk.compact(Llsn(snapshot_index), frozenset(dead), state, segment)
         self[number].compacted(Llsn(snapshot_index))
         self.collect(number)
 

@@ -91,7 +91,7 @@ def test_a_filling_brings_no_more_runs_at_once_than_a_message_holds(
     for number in range(9):
         group.append(1, b"%d" % number)
         group.order_all()
-    group.compact(1, 8, 4, 5, 6, 8)
+    group.compact(1, 8, 4, 5, 6, 8, segment=10)
     group.lose_log(3)
     group.add_follower(1, 3)
     group.pass_time(60)

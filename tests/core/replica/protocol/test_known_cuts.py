@@ -13,6 +13,8 @@ from tests.core.replica.protocol.harness import Group, of
 from tidelog.core.replica import ordering
 from tidelog.core.replica.messages import (
     ChangeKind,
+    CutsRequest,
+    Role,
     SyncEntriesRequest,
     SyncEntriesResponse,
     SyncInitRequest,
@@ -127,6 +129,27 @@ def test_what_a_snapshot_says_of_trimmed_entries_does_not_hide_the_state_of_the_
     group.pass_time(30)
     assert group[3].is_complete
     assert group.image(3).state == group.image(1).state == b""
+
+
+def test_who_misses_cuts_does_not_let_a_leader_make_way() -> None:
+    """Node 2 missed only the second cut, and has compacted: node 1 may be elected again."""
+    group = Group(1, 2, 3, 4, 5)
+    group.elect(1, 2, 3, 4, 5)
+    group.append(1, b"a")
+    order_for(group, 2, 3, 4, 5)
+    group.append(1, b"b")
+    order_for(group, 3, 4, 5)
+    group.compact(2, 1, 1)
+    for number in (1, 2):
+        group[number].fall_behind(group.order.version)
+    group.isolate(3, 4, 5)
+    group.drop()
+    group.pass_time(10)
+    assert any(isinstance(one, CutsRequest) and one.target == 2 for one in group.sent)
+    assert group[1].role is Role.LEADER
+    group.heal()
+    group.pass_time(10)
+    assert_equal(group, 1, 3)
 
 
 def test_a_leader_that_missed_more_cuts_than_a_message_holds_hears_of_all() -> None:

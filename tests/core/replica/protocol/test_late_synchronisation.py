@@ -9,6 +9,7 @@ from tests.core.replica.protocol.harness import OPERATOR, STREAM, Group, entry, 
 from tidelog.core.replica.entries import NO_ENTRY
 from tidelog.core.replica.messages import (
     AddEntriesRefusal,
+    AddEntriesRequest,
     AddFollowerRequest,
     FollowerHead,
     Reason,
@@ -21,7 +22,7 @@ from tidelog.core.replica.messages import (
     ToReplica,
 )
 from tidelog.core.replica.options import CursorKind
-from tidelog.types import Term
+from tidelog.types import Llsn, Term
 
 NODE_1, NODE_2, NODE_3 = nodes(1, 2, 3)
 SYNC = (SyncRequest, SyncInitRequest, SyncInitResponse, SyncEntriesRequest, SyncEntriesResponse)
@@ -204,3 +205,37 @@ def test_a_late_beginning_does_not_make_a_follower_deaf(restarts: bool) -> None:
     assert group[3].report() is not None
     group.order_all()
     assert_equal(group, 1, 3)
+
+
+def test_a_filling_that_was_begun_twice_under_one_number_begins_anew() -> None:
+    """Between both a cut was applied: the leader goes on telling GLSNs that are known by then."""
+    group = Group(1, 2, 3)
+    group.elect(1, 2, 3)
+    group.append(1, b"a")
+    group.order_all()
+    group.append(1, b"b")
+    group.deliver()
+    group.report()
+    assert group.cut()
+    group.tell_cuts(1, 2)
+    group.tick(1, times=2)
+    (late, *_) = group.take_messages(of(AddEntriesRequest, target=3))
+    group.isolate(3)
+    group.append(1, b"c")
+    group.deliver()
+    group[1].joined(Llsn(3))
+    group.drop()
+    group.heal()
+    group.tick(1, times=10)
+    (init, *_) = group.take_messages(of(SyncInitRequest))
+    group.drop()
+    group.step(init)
+    group.deliver(of(SyncInitResponse))
+    group.tell_cuts(3)
+    group.step(late)
+    assert group[3].context.llsn_end > 2
+    group.step(init)
+    group.pass_time(20)
+    assert not group[1].is_filling
+    assert group[3].context == group[1].context
+    assert group.log(3) == group.log(1)

@@ -208,6 +208,30 @@ def test_v5_what_was_committed_with_the_new_node_survives_the_leader() -> None:
     group.check_that_it_works(b"x", b"y")
 
 
+def test_v5_a_swap_in_commit_whose_old_and_new_node_are_lost_is_ended_by_those_who_stay() -> None:
+    """They are a majority before the swap and after it; what the new node had helped to commit
+    is with one of them."""
+    group = a_group(1, 2, 3)
+    group.change(SWAP, old=3, new=9)
+    for _ in range(6):
+        group.tick_operator(FIRST)
+        group.tick()
+        group.deliver(lambda message: not isinstance(message, CommitResponse))
+        group.drop(of(CommitResponse))
+    group.stop_operator(FIRST)
+    group.isolate(2)
+    group.append(1, b"y")
+    group.deliver()
+    assert group.members[1].propagated == 3, "nodes 1 and 9 have it"
+    group.crash(3, 9)
+    group.restart(1)
+    group.heal()
+    group.start_operator(SECOND)
+    assert group.run_until_steady() == 1
+    assert group.row.ensemble == nodes(1, 2, 9)
+    group.check_that_it_works(b"x", b"y")
+
+
 def test_v2_the_leader_that_ends_an_expansion_counts_all_members() -> None:
     group = stalled(EXPAND, Phase.COMMIT, 1, 2, 3)
     group.crash(1)

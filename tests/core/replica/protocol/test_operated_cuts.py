@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import pytest
-
 from tests.core.replica.protocol.harness import of
 from tests.core.replica.protocol.operated import OPERATORS_FROM, OperatedGroup
 from tidelog.core.operator.output import Result
 from tidelog.core.operator.plan import Phase
-from tidelog.core.replica.entries import GlsnRun
 from tidelog.core.replica.messages import (
+    AddEntriesRequest,
     ChangeKind,
     CutsResponse,
     Message,
+    Refusal,
+    Role,
     SnapshotRequest,
     SyncInitRequest,
 )
-from tidelog.types import NO_VERSION, Llsn
+from tidelog.core.replica.options import ReplicaOptions
+from tidelog.types import NO_VERSION
 
 DATA = (b"a", b"b", b"c", b"d")
 
@@ -121,15 +122,15 @@ def two_followers_that_alone_know_cuts(*, is_blind: bool) -> OperatedGroup:
         group.blind.add(OPERATORS_FROM)
     for data in DATA:
         end = group.append(1, data) + 1
-        run(group, 2, 3, until=partial(know_order_up_to, group, end))
+        run(group, 2, 3, until=partial(know_order_up_to, group, end, 2, 3))
     group.report(2, 3)
     assert group.order.commits_after(group.row.stream, NO_VERSION) is None, "they are forgotten"
     assert group[1].context.version == NO_VERSION
     return group
 
 
-def know_order_up_to(group: OperatedGroup, end: int) -> bool:
-    return all(group.image(number).context.llsn_end >= end for number in (2, 3))
+def know_order_up_to(group: OperatedGroup, end: int, *numbers: int) -> bool:
+    return all(group.image(number).context.llsn_end >= end for number in numbers)
 
 
 def is_in(group: OperatedGroup, phase: Phase) -> bool:
@@ -167,41 +168,78 @@ def test_a_contraction_waits_for_a_leader_that_lacks_cuts() -> None:
     group.check_that_it_works(*DATA, b"in the end")
 
 
-def forget_glsn(group: OperatedGroup, number: int, llsn: int, patch: pytest.MonkeyPatch) -> None:
-    """A node compacts: its store deletes a segment in which all is dead, with the GLSNs."""
-    group.compact(number, llsn, llsn)
-    disk = group.members[number].disk
-    known = disk.runs
+def followers_that_have_compacted(
+    *knowing: int, size: int = 3, window: int = 1 << 20
+) -> OperatedGroup:
+    """Node 1 leads and misses cuts; those who know them have forgotten the GLSN of what is dead."""
+    options = ReplicaOptions(inflight_bytes_max=window)
+    group = OperatedGroup(*range(1, size + 1), spares=[9], replica_options=options)
+    run(group, *knowing, until=lambda: group.is_steady)
+    assert group.row.leader == 1
+    for data in DATA:
+        end = group.append(1, data) + 1
+        run(group, *knowing, until=partial(know_order_up_to, group, end, *knowing))
+    group.report(*knowing)
+    assert group.order.commits_after(group.row.stream, NO_VERSION) is None, "they are forgotten"
+    for number in knowing:
+        group.compact(number, 2, 2)
+    return group
 
-    def runs(begin: Llsn, end: Llsn) -> tuple[GlsnRun, ...] | None:
-        before, after = known(begin, min(end, Llsn(llsn))), known(max(begin, Llsn(llsn + 1)), end)
-        return None if before is None or after is None else before + after
 
-    patch.setattr(disk, "runs", runs)
+def has_asked_in_vain(group: OperatedGroup) -> bool:
+    """Whether the leader, node 1, was refused more often than it has others to ask."""
+    refusals = [one for one in group.sent if isinstance(one, Refusal) and one.target == 1]
+    return len(refusals) > 2
 
 
-def test_a_leader_whom_nobody_can_tell_the_cuts_that_it_misses_is_filled_up_by_another(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    group = two_followers_that_alone_know_cuts(is_blind=False)
-    for number in (2, 3):
-        forget_glsn(group, number, 2, monkeypatch)
+def test_a_leader_whom_nobody_can_tell_the_cuts_that_it_misses_makes_way() -> None:
+    group = followers_that_have_compacted(2, 3)
     group.check_that_it_works(DATA[0], *DATA[2:])
     assert group.row.leader != 1
     assert group[1].context == group[group.row.leader].context
 
 
-def test_a_leader_does_not_make_way_while_a_loss_could_leave_nobody_with_its_log(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    group = two_followers_that_alone_know_cuts(is_blind=False)
-    for number in (2, 3):
-        forget_glsn(group, number, 2, monkeypatch)
+def test_a_leader_makes_way_to_the_last_one_who_knows_the_cuts() -> None:
+    """The other one is lost with its disk; who comes in its place has to be filled up."""
+    group = followers_that_have_compacted(2, 3)
+    group.lose_disk(3, 4)
+    group.check_that_it_works(DATA[0], *DATA[2:])
+    assert group.row.leader == 2
+    request = group.change(ChangeKind.SWAP, old=3, new=4)
+    group.run(40)
+    assert group.is_done(request)
+    group.check_that_it_works(DATA[0], *DATA[2:], b"in the end")
+
+
+def test_two_that_miss_cuts_do_not_pass_the_leadership_to_one_another() -> None:
+    """Node 2 misses them as well, and would be the first one to be elected."""
+    group = followers_that_have_compacted(3, 4, 5, size=5)
+    term = group.row.term
+    group.check_that_it_works(DATA[0], *DATA[2:])
+    assert group.row.leader == 3
+    assert group.row.term == term + 1, "one election was enough"
+
+
+def test_a_leader_makes_way_to_who_is_to_leave() -> None:
+    """Nobody can be put in its place as long as the leader misses the cuts."""
+    group = followers_that_have_compacted(2, 3)
     group.crash(3)
+    request = group.change(ChangeKind.SWAP, old=2, new=9)
+    run(group, until=lambda: is_in(group, Phase.PREPARE))
     group.append(1, b"e")
-    group.run(50)
-    assert group[1].is_complete
-    assert group.row.leader == 1
-    group.restart(3)
+    run(group, until=lambda: is_over(group, request))
+    assert not group.is_done(request)
     group.check_that_it_works(DATA[0], *DATA[2:], b"e")
+    assert group.row.leader == 2
+
+
+def test_a_leader_does_not_make_way_to_who_lacks_some_of_its_log() -> None:
+    """It would be elected again, and again before that one has caught up."""
+    group = followers_that_have_compacted(2, 3, window=1)
+    term = group.row.term
+    group.append(1, b"e", b"f")
+    group.tell_cuts(1)
+    run(group, until=partial(has_asked_in_vain, group), but=of(AddEntriesRequest))
+    assert (group.row.term, group[1].role) == (term, Role.LEADER)
+    group.check_that_it_works(DATA[0], *DATA[2:], b"e", b"f")
     assert group.row.leader != 1

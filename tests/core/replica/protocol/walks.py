@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
 from tests.core.replica.protocol.harness import entry
 from tests.core.replica.protocol.operated import OperatedGroup
 from tidelog.core.order.commands import Quorum
 from tidelog.core.replica.messages import ChangeKind, Message, Role
 from tidelog.core.replica.options import ReplicaOptions
-from tidelog.errors import ProducerConflict
+from tidelog.errors import Busy, ProducerConflict
 from tidelog.types import NO_NODE, ProducerId
 
 LATE_MAX = 200
@@ -34,6 +35,8 @@ class Walk:
             message_bytes_max=draw.choice((1, 100, 200, 4096)),
             inflight_bytes_max=draw.choice((1, 300, 10_000)),
             recent_bytes_max=draw.choice((1, 200, 5_000)),
+            uncommitted_bytes_max=draw.choice((200, 10_000)),
+            promises_max=draw.choice((2, 1_024)),
         )
         self.group = OperatedGroup(
             *range(1, size + 1),
@@ -90,7 +93,7 @@ class Walk:
             if number not in group.alive:
                 group.restart(number)
             group.release(number)
-        llsn = group.append(group.run_until_steady(400), b"in the end")
+        llsn = self._append_in_the_end()
         for _ in range(400):
             group.run()
             if group.is_steady and all(
@@ -99,6 +102,14 @@ class Walk:
             ):
                 return
         raise AssertionError(f"the stream does not work: {group.row}")
+
+    def _append_in_the_end(self) -> int:
+        """Append when a quorum has taken enough of what was appended before."""
+        for _ in range(100):
+            with suppress(Busy):
+                return self.group.append(self.group.run_until_steady(400), b"in the end")
+            self.group.run()
+        raise AssertionError("the stream is busy for ever")
 
     # -- what happens ------------------------------------------------------------------------
 
@@ -142,8 +153,8 @@ class Walk:
             group[leader].append(
                 data, draw.choice((1, 1, 3)), producer=ProducerId(producer), sequence=sequence
             )
-        except ProducerConflict:
-            pass  # Another leader appended a later one of this producer.
+        except (ProducerConflict, Busy):
+            pass  # Another leader appended a later one of this producer, or too much waits.
         group.collect(leader)
 
     def order(self) -> None:
@@ -253,4 +264,5 @@ class Walk:
                 if each.llsn_end <= batch.llsn_end and self.draw.random() < 0.5
                 for llsn in range(each.llsn_begin, each.llsn_end)
             ]
-            self.group.compact(number, batch.llsn_end - 1, *dead)
+            segment = self.draw.choice((1, 10, 100))
+            self.group.compact(number, batch.llsn_end - 1, *dead, segment=segment)

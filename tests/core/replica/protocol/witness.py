@@ -28,6 +28,7 @@ from tidelog.core.replica.messages import (
     Role,
     SnapshotResponse,
     SyncEntriesResponse,
+    SyncInitResponse,
     TruncateResponse,
 )
 from tidelog.core.replica.output import Output
@@ -48,6 +49,7 @@ class Witness:
         self.glsns: dict[int, int] = {}
         self._commit: dict[int, Llsn] = {}
         self._reigns: dict[int, int] = {}
+        self._filled_from: dict[int, Llsn] = {}
 
     def forget_life(self, node: int) -> None:
         """A replica ended: its commit index is not durable."""
@@ -126,8 +128,12 @@ class Witness:
                 self._check_head(message.head, image, message)
             case AddEntriesResponse():
                 assert image.end > message.confirmed, f"W8: not durable: {message}"
+            case SyncInitResponse():
+                self._filled_from[message.source] = message.begin
             case SyncEntriesResponse():
-                assert image.end >= message.end, f"W8: not durable: {message}"
+                # What lies before the place where it began was trimmed: it stored nothing yet.
+                is_at_begin = message.end == self._filled_from.get(message.source)
+                assert is_at_begin or image.end >= message.end, f"W8: not durable: {message}"
             case BecomeLeaderResponse() | PrepareResponse():
                 assert state is not None, f"W8: the term is not durable: {message}"
                 assert state.term >= message.term, f"W8: the term is not durable: {message}"
