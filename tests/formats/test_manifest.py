@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.formats.flips import check_damage, damaged, golden
+from tidelog.core.replica.commit_context import NONE, CommitContext
 from tidelog.core.replica.entries import EntryId
 from tidelog.core.replica.output import HardState
 from tidelog.errors import CorruptData, UnsupportedVersion
-from tidelog.formats.commit_context import NONE, CommitContext
 from tidelog.formats.envelope import seal
 from tidelog.formats.manifest import (
     Manifest,

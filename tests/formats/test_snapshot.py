@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from tests.formats.flips import check_damage, damaged, golden
 from tidelog.core.compaction.horizon import DeleteHorizon
+from tidelog.core.replica.commit_context import CommitContext
 from tidelog.errors import CorruptData, UnsupportedVersion
-from tidelog.formats.commit_context import CommitContext
 from tidelog.formats.envelope import seal
 from tidelog.formats.manifest import ProducerState, StreamState
 from tidelog.formats.snapshot import Snapshot, decode_snapshot, encode_snapshot
@@ -80,6 +80,7 @@ def test_a_body_with_a_good_checksum_but_other_bytes_is_refused_or_whole(
         replace(EXAMPLE, live_count=40),
         replace(EXAMPLE, state=replace(EXAMPLE.state, boundary=2**128)),
         replace(EXAMPLE, state=replace(EXAMPLE.state, context=CommitContext(1, 1, 0, 1, 1))),
+        replace(EXAMPLE, state=replace(EXAMPLE.state, context=CommitContext(2**64, 5, 5, 1, 1))),
         replace(EXAMPLE, deletes=DeleteHorizon(72, 3)),
         replace(EXAMPLE, deletes=DeleteHorizon(0, 0)),
         replace(EXAMPLE, deletes=DeleteHorizon(64, 0)),

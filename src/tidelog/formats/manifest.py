@@ -12,11 +12,10 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from tidelog.core.replica.commit_context import NONE, CommitContext, Natural
+from tidelog.core.replica.commit_context import NONE, CommitContext, Natural, flaw_in_context
 from tidelog.core.replica.output import HardState
 from tidelog.core.replica.producers import ProducerState
 from tidelog.errors import CorruptData
-from tidelog.formats.commit_context import context_fault
 from tidelog.formats.envelope import seal, unseal
 from tidelog.invariants import check
 from tidelog.limits import (
@@ -217,7 +216,10 @@ def state_fault(state: StreamState) -> str | None:
         return f"a producer remembers more than {PRODUCER_WINDOW} appends"
     if _repeats(producer.producer for producer in state.producers):
         return "a producer stands there twice"
-    return context_fault(state.context)
+    context = state.context
+    if max(context.version, context.high_watermark, context.llsn_end) > _LOW_64:
+        return "a number of a commit context has more than 64 bits"
+    return flaw_in_context(context)
 
 
 def _manifest_fault(manifest: Manifest) -> str | None:
