@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.core.order.cut_flaws import flaw_in_cut
 from tests.core.order.model import Model
 from tests.core.order.orders import T1, T2, THREE, new, report, update
 from tidelog import limits
@@ -23,7 +24,6 @@ from tidelog.core.order.commands import (
     Report,
     StreamStatus,
 )
-from tidelog.core.order.decide import flaw_in_cut
 from tidelog.core.order.machine import OrderMachine
 from tidelog.core.order.reports import Ignored
 from tidelog.errors import Rejected

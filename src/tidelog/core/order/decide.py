@@ -1,4 +1,4 @@
-"""The one place where GLSNs are issued, and the proof that a cut is sound.  No state.
+"""The one place where GLSNs are issued, and what a cut must be like by itself.  No state.
 
 Invariants of a cut:
   D1  its version is the one before it + 1, and it orders at least one entry
@@ -10,12 +10,12 @@ Invariants of a cut:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Final
 
-from tidelog.core.order.commands import CutDecided, StreamCommit, StreamStatus
+from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.core.order.state import StreamOrder, TopicOrder
 from tidelog.types import Glsn, Llsn, StreamId, TopicId, Version
 
@@ -72,28 +72,6 @@ def _commit(
     )
 
 
-def flaw_in_cut(
-    cut: CutDecided,
-    version: Version,
-    streams: Mapping[StreamId, StreamOrder],
-    topics: Mapping[TopicId, TopicOrder],
-) -> str | None:
-    """Say why ``cut`` cannot come right after ``version``; None if it can."""
-    if cut.version != version + 1:
-        return f"D1: version {cut.version} after version {version}"
-    flaw = flaw_in_shape(cut)
-    if flaw is not None:
-        return flaw
-    for number, commits in groupby(cut.commits, key=_topic):
-        topic = topics.get(number)
-        if topic is None:
-            return f"D2: version {cut.version} names topic {number}, which does not exist"
-        flaw = _flaw_in_topic(tuple(commits), topic, streams)
-        if flaw is not None:
-            return f"{flaw} (version {cut.version})"
-    return None
-
-
 def flaw_in_shape(cut: CutDecided) -> str | None:
     """Say what is wrong with a cut by itself; None if nothing is."""
     if not cut.commits:
@@ -111,26 +89,4 @@ def flaw_in_shape(cut: CutDecided) -> str | None:
             glsn = commit.glsn_end
         if any(commit.high_watermark != glsn - 1 for commit in commits):
             return f"D4: topic {number} ends at GLSN {glsn - 1}, its high watermark says otherwise"
-    return None
-
-
-def _flaw_in_topic(
-    commits: Sequence[StreamCommit],
-    topic: TopicOrder,
-    streams: Mapping[StreamId, StreamOrder],
-) -> str | None:
-    glsn = topic.high_watermark + 1
-    if commits[0].glsn_begin != glsn:
-        return f"D4: topic {topic.topic} goes on at GLSN {commits[0].glsn_begin}, not at {glsn}"
-    for commit in commits:
-        order = streams.get(commit.stream)
-        if order is None or order.topic != topic.topic:
-            return f"D2: stream {commit.stream} is not one of topic {topic.topic}"
-        if order.status is StreamStatus.SEALED:
-            return f"D2: stream {commit.stream} is sealed"
-        if commit.llsn_begin != order.llsn_end:
-            return (
-                f"D3: stream {commit.stream} continues at LLSN {commit.llsn_begin},"
-                f" but its ordered part ends at {order.llsn_end}"
-            )
     return None

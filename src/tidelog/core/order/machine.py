@@ -39,7 +39,7 @@ from tidelog.core.order.commands import (
     UpdateStream,
     VersionedCommit,
 )
-from tidelog.core.order.decide import decide, flaw_in_cut
+from tidelog.core.order.decide import decide
 from tidelog.core.order.flaws import flaw_in_state
 from tidelog.core.order.history import History
 from tidelog.core.order.quorum import durable_end
@@ -252,15 +252,6 @@ class OrderMachine:
         if cut is not None:
             self._advance(cut, is_known=True)
         return cut
-
-    def replay(self, cut: CutDecided) -> None:
-        """Apply a cut that was decided before; raise CorruptData unless it comes next."""
-        flaw = flaw_in_cut(cut, self._version, self._streams, self._topics)
-        if flaw is not None:
-            raise CorruptData(f"a stored cut does not continue the log: {flaw}")
-        self._apply(cut)
-        for commit in cut.commits:
-            self._update_pending(self._streams[commit.stream])
 
     # -- reports and cuts ---------------------------------------------------------------------
 
