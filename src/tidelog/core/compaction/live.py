@@ -32,7 +32,6 @@ __all__ = [
     "StorageDelete",
     "check_dead_stays_dead",
     "killed_by_storage",
-    "leave_out_the_dead",
     "live_rows",
     "live_storage_deletes",
     "row_order",
@@ -92,7 +91,7 @@ def live_rows(
     """Tell for every row whether it is live, and for every storage delete whether it is needed.
 
     A row may be dead only because a greater one is present, and a trim may take that one first.
-    So whoever computes again must keep L8 by ``leave_out_the_dead``.
+    So whoever computes again must take out what was dead before (L8).
     """
     count = len(rows.llsn)
     _check_columns(rows, count)
@@ -141,18 +140,6 @@ def silent_storage_deletes(storage_deletes: Sequence[StorageDelete], live: Bools
         ],
         dtype=np.bool_,
     )
-
-
-def leave_out_the_dead(
-    previous_live: BitMap64, previous_index: int, new_live: BitMap64
-) -> BitMap64:
-    """Return ``new_live`` without what was dead at the previous snapshot index.
-
-    It differs only when a trim took a greater version that stood before a smaller one.
-    """
-    revived = new_live - previous_live
-    revived.remove_range(previous_index + 1, _LOW_BITS)
-    return new_live - revived
 
 
 def check_dead_stays_dead(previous_live: BitMap64, previous_index: int, new_live: BitMap64) -> None:
