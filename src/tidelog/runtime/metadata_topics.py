@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tidelog.core.metadata.placement import everybody, plan_streams, plan_topic
+from tidelog.core.metadata.placement import plan_streams, plan_topic
 from tidelog.core.metadata.view import MetadataView
 from tidelog.core.order.commands import AddStreams, CreateTopic, Quorum, TopicVersions
 from tidelog.core.order.state import TopicOrder
 from tidelog.errors import BadOption, Rejected, TopicExists, UnknownTopic
 from tidelog.runtime.metadata_changes import Changing, left
-from tidelog.types import NodeId
 
 
 async def create_topic(
@@ -25,7 +24,6 @@ async def create_topic(
     replicas: int = 0,
     versions: TopicVersions = "log",
     quorum: Quorum = Quorum.MAJORITY,
-    alive: Callable[[NodeId], bool] = everybody,
     seconds: float,
 ) -> TopicOrder:
     """Make a topic; TopicExists if there is one of that name, DeadlineExceeded if unknown."""
@@ -38,25 +36,16 @@ async def create_topic(
             replicas=replicas,
             versions=versions,
             quorum=quorum,
-            alive=alive,
         )
 
     return await _make(metadata, name, plan, seconds)
 
 
-async def add_streams(
-    metadata: Changing,
-    name: str,
-    *,
-    streams: int,
-    replicas: int = 0,
-    alive: Callable[[NodeId], bool] = everybody,
-    seconds: float,
-) -> TopicOrder:
+async def add_streams(metadata: Changing, name: str, *, streams: int, seconds: float) -> TopicOrder:
     """Give a topic more log streams; its GLSN sequence goes on."""
 
     def plan(view: MetadataView) -> AddStreams:
-        return plan_streams(view, name, streams=streams, replicas=replicas, alive=alive)
+        return plan_streams(view, name, streams=streams)
 
     return await _make(metadata, name, plan, seconds)
 

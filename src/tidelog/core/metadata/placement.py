@@ -11,7 +11,6 @@ Invariants of a plan:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from tidelog import limits
@@ -30,11 +29,6 @@ USUAL_REPLICAS: Final = 3
 """How many nodes hold a stream if nobody says how many, and there are as many."""
 
 
-def everybody(_: NodeId) -> bool:
-    """For who does not know which nodes are alive."""
-    return True
-
-
 def plan_topic(
     view: MetadataView,
     name: str,
@@ -43,12 +37,11 @@ def plan_topic(
     replicas: int = 0,
     versions: TopicVersions = "log",
     quorum: Quorum = Quorum.MAJORITY,
-    alive: Callable[[NodeId], bool] = everybody,
 ) -> CreateTopic:
     """Plan a topic with its first streams; ``replicas`` 0: the usual number."""
     if name in view.topics_by_name():
         raise TopicExists(f"there is a topic named {name!r} already")
-    new = plan_ensembles(view, streams, replicas, alive)
+    new = _plan_ensembles(view, streams, replicas)
     return CreateTopic(view.next_topic, new, name, quorum, versions, streams)
 
 
@@ -58,7 +51,6 @@ def plan_streams(
     *,
     streams: int,
     replicas: int = 0,
-    alive: Callable[[NodeId], bool] = everybody,
 ) -> AddStreams:
     """Plan more streams for a topic; ``replicas`` 0: as many as its first stream has."""
     topic = view.topics_by_name().get(name)
@@ -66,23 +58,21 @@ def plan_streams(
         raise UnknownTopic(f"there is no topic named {name!r}")
     present = {order.stream: len(order.replicas) for order in view.streams}
     usual = present[topic.streams[0]] if topic.streams else 0
-    return AddStreams(topic.topic, plan_ensembles(view, streams, replicas or usual, alive))
+    return AddStreams(topic.topic, _plan_ensembles(view, streams, replicas or usual))
 
 
-def plan_ensembles(
-    view: MetadataView, streams: int, replicas: int, alive: Callable[[NodeId], bool] = everybody
-) -> tuple[NewStream, ...]:
+def _plan_ensembles(view: MetadataView, streams: int, replicas: int) -> tuple[NewStream, ...]:
     """Plan so many streams with so many replicas each, 0 for the usual number."""
     if not 1 <= streams <= limits.STREAMS_PER_TOPIC_MAX:
         raise BadOption(f"1 to {limits.STREAMS_PER_TOPIC_MAX} streams can be made, not {streams}")
-    loads = _loads(view, alive)
+    loads = _loads(view)
     size = replicas or min(USUAL_REPLICAS, len(loads)) or 1
     if not 1 <= size <= limits.ENSEMBLE_NODES_MAX:
         raise BadOption(f"a stream has 1 to {limits.ENSEMBLE_NODES_MAX} replicas, not {replicas}")
     if size > len(loads):
         raise BadOption(
-            f"{size} replicas need {size} storage nodes, and {len(loads)} of"
-            f" {len(view.nodes)} are there: start more, or ask for fewer replicas"
+            f"{size} replicas need {size} storage nodes, and there are {len(loads)}: start more,"
+            " or ask for fewer replicas"
         )
     return tuple(
         NewStream(StreamId(view.next_stream + number), _choose(loads, size))
@@ -90,9 +80,9 @@ def plan_ensembles(
     )
 
 
-def _loads(view: MetadataView, alive: Callable[[NodeId], bool]) -> dict[NodeId, int]:
-    """How many replicas each node holds that can take more."""
-    loads = {one.node: 0 for one in view.nodes if alive(one.node)}
+def _loads(view: MetadataView) -> dict[NodeId, int]:
+    """How many replicas each node holds."""
+    loads = {one.node: 0 for one in view.nodes}
     for order in view.streams:
         for node in order.ensemble:
             if node in loads:
