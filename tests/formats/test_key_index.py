@@ -155,7 +155,6 @@ def test_rows_special_entries_and_statistics_are_those_of_the_entries(
     ]
     assert stats.entries == len(every)
     assert stats.keyed == len(expected)
-    assert stats.unkeyed_only == (not expected)
     assert stats.data_bytes == sum(len(e.key) + len(e.value) for _, e in every)
     assert stats.min_timestamp_us == min(e.timestamp_us for _, e in every)
     assert stats.max_timestamp_us == max(e.timestamp_us for _, e in every)

@@ -106,16 +106,6 @@ class GlsnRuns:
     def glsn_begin(self) -> int:
         return self._glsns[0] if self._llsns else 0
 
-    @property
-    def glsn_end(self) -> int:
-        """One past the last GLSN; 0 if there is none."""
-        last = len(self._llsns) - 1
-        return self._glsns[last] + self._lengths[last] if last >= 0 else 0
-
-    @property
-    def entries(self) -> int:
-        return sum(self._lengths)
-
     def columns(self) -> tuple[bytes, bytes, bytes]:
         """LLSN begins, GLSN begins and lengths as bytes of 64-bit numbers."""
         size = 8 * len(self._llsns)
@@ -140,14 +130,6 @@ class GlsnRuns:
             return True  # One run holds them all, as in every topic with one stream.
         found = self.slices(llsn_begin, llsn_end)
         return sum(run[2] for run in found) == llsn_end - llsn_begin
-
-    def llsn_of(self, glsn: int) -> int:
-        """The LLSN that has this GLSN; 0 if no run holds it."""
-        index = bisect_right(self._glsns, glsn, hi=len(self._llsns)) - 1
-        if index < 0:
-            return 0
-        distance = glsn - self._glsns[index]
-        return self._llsns[index] + distance if distance < self._lengths[index] else 0
 
     def llsn_at_or_after(self, glsn: int) -> int:
         """The first LLSN whose GLSN is ``glsn`` or higher; 0 if all are lower."""

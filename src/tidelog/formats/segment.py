@@ -106,10 +106,6 @@ class SegmentStats:
     max_version: int = 0
     """The highest write version of PUT, DELETE and DELETE_STORAGE entries."""
 
-    @property
-    def unkeyed_only(self) -> bool:
-        return self.keyed == 0
-
 
 @dataclass(frozen=True, slots=True)
 class BlockColumns:
