@@ -27,7 +27,6 @@ from tidelog.limits import ADMIN_RANGE_ENTRIES_MAX
 RANGE_ENTRIES: Final = 1 << 17
 """What one question is about; a node reads all of it."""
 TRIES: Final = 5
-PAUSE_SECONDS: Final = 0.2
 
 
 class Checked(msgspec.Struct, frozen=True):

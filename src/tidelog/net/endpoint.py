@@ -22,7 +22,6 @@ _HTTP: Final = "http://"
 _URL: Final = "tidelog://"
 _TLS_URL: Final = "tidelog+tls://"
 _UNIX_URL: Final = "tidelog+unix://"
-URL_SCHEMES: Final = (_URL, _TLS_URL, _UNIX_URL)
 _PORT_END: Final = 1 << 16
 _PORT_DIGITS_MAX: Final = 5
 _ADDRESSES_MAX: Final = 64

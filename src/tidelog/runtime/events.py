@@ -15,7 +15,6 @@ from typing import Final, TypeAlias
 Field: TypeAlias = str | int | float | bool
 
 _FIELDS: Final = "tidelog_fields"
-LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def tell(logger: logging.Logger, event: str, level: int = logging.INFO, /, **fields: Field) -> None:

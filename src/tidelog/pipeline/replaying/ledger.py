@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tidelog.interface.handles import TopicHandle
 
 _DONE_BITS: Final = 31
-CHUNK_ROWS_END: Final = 1 << 31
 CHUNKS_END: Final = 1 << _DONE_BITS
 
 
