@@ -14,7 +14,6 @@ from tidelog.testing.disk import Choice, Choices, Effect, Op, SimDisk, SimVfs
 from tidelog.testing.sometimes import Rare, Sometimes
 
 MODES: Final = ("nothing", "prefix", "mixture")
-TORN: Final = (Choice.TORN, Choice.TORN_TAIL)
 
 
 class MachineDisk:

@@ -96,10 +96,6 @@ class Ledger:
         index = place - one.base
         return one.written[index] if 0 <= index < len(one.written) else None
 
-    def base(self, channel: int) -> int:
-        """How many batches a channel had before this life."""
-        return self._channels[channel].base
-
     def was_aborted(self, batch: ChannelBatch) -> bool:
         """Whether a batch is of an aborted log session."""
         return bytes(batch.data) in self._aborted

@@ -47,10 +47,6 @@ class OrderAgreement:
         """The order layer after all that is committed."""
         return self._machine.order
 
-    def was_ordered(self, stream: StreamId) -> bool:
-        """Whether any record of a stream has a GLSN."""
-        return stream in self._llsn_ends
-
     def llsn_end(self, stream: StreamId) -> Llsn:
         """Return how far a stream is ordered."""
         return self._llsn_ends.get(stream, FIRST_LLSN)
