@@ -8,7 +8,6 @@ import pytest
 from tidelog.core.replica.commit_context import (
     NONE,
     CommitContext,
-    check_ends_at,
     flaw_in_context,
     flaw_in_following,
     follow,
@@ -95,11 +94,3 @@ def test_a_stream_cannot_have_more_entries_than_its_topic_has_glsns() -> None:
     flaw = flaw_in_context(context(1, 9, 1, 5, 1))
     assert flaw is not None
     assert flaw.startswith("X4")
-
-
-def test_a_context_ends_right_behind_the_last_ordered_entry() -> None:
-    check_ends_at(NONE, 0)
-    check_ends_at(context(3, 20, 11, 5, 4), 8)
-    for high in (7, 9):
-        with pytest.raises(InvariantViolation, match="X1"):
-            check_ends_at(context(3, 20, 11, 5, 4), high)

@@ -21,7 +21,6 @@ class Ignored(Enum):
     REPEATED = "the sender answered before"
     LATE = "what it answers is over"
     SHORT = "the snapshot does not reach the leader's head, or lacks cuts"
-    NONSENSE = "no sound node says this"
     OLD_REVISION = "a newer revision was seen before"
     UNREADABLE = "the stream's plan cannot be read: hands off"
     UNKNOWN_UPDATE = "nobody waits for the outcome of this write any more"

@@ -111,12 +111,3 @@ def follow(context: CommitContext, following: CommitContext) -> CommitContext:
     flaw = flaw_in_following(context, following)
     check(flaw is None, flaw or "")
     return following
-
-
-def check_ends_at(context: CommitContext, local_high_llsn: int) -> None:
-    """Stop unless the context ends right behind the last ordered entry of the replica."""
-    check(
-        context.llsn_end == local_high_llsn + 1,
-        f"X1: version {context.version} ends at LLSN {context.llsn_end},"
-        f" but the last ordered entry is {local_high_llsn}",
-    )
