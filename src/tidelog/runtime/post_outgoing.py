@@ -58,10 +58,6 @@ class Outgoing:
         """What the last attempt failed with, so that people are told once."""
 
     @property
-    def is_connected(self) -> bool:
-        return self._connection is not None
-
-    @property
     def queued_bytes(self) -> int:
         return self._queued_bytes
 

@@ -21,7 +21,7 @@ from tidelog.embedded.engine import INTERNAL_PREFIX
 from tidelog.errors import DeadlineExceeded, LogError, UnknownTopic, Unreachable
 from tidelog.formats.manifest import TopicManifest
 from tidelog.runtime.gateway.surroundings import Metadata
-from tidelog.types import NO_NODE, NodeId, StreamId, TopicId
+from tidelog.types import NodeId, StreamId, TopicId
 
 _DOUBTS_MAX: Final = 1_000
 _SURE_SECONDS: Final = 1.0
@@ -95,10 +95,6 @@ class ClusterMap:
         """What the view says, which may be less than nodes know by now."""
         order = self._known.orders.get(TopicId(topic))
         return 0 if order is None else order.high_watermark
-
-    def leader(self, stream: StreamId) -> NodeId:
-        order = self._known.streams.get(stream)
-        return NO_NODE if order is None else order.leader
 
     def is_sealed(self, stream: StreamId) -> bool:
         """Whether a stream takes no appends any more, as far as is known."""

@@ -57,10 +57,9 @@ class _Waiter(NamedTuple):
 class StreamAppends:
     """The appends of one stream that is led here."""
 
-    __slots__ = ("_ends", "_runs", "_stream", "_timed", "_waiting")
+    __slots__ = ("_ends", "_runs", "_timed", "_waiting")
 
-    def __init__(self, stream: StreamId, ordered_end: Llsn) -> None:
-        self._stream = stream
+    def __init__(self, ordered_end: Llsn) -> None:
         self._ends = {Ack.STORED: FIRST_LLSN, Ack.PROPAGATED: FIRST_LLSN, Ack.ORDERED: ordered_end}
         self._waiting: dict[Ack, list[_Waiter]] = {ack: [] for ack in Ack}
         self._timed: dict[Ack, deque[tuple[Llsn, float]]] = {ack: deque() for ack in Ack}
@@ -149,7 +148,7 @@ class Appends:
 
     def add_stream(self, stream: StreamId, ordered_end: Llsn) -> None:
         """A replica is here that may come to lead; it is ordered up to there."""
-        self._streams[stream] = StreamAppends(stream, ordered_end)
+        self._streams[stream] = StreamAppends(ordered_end)
 
     def refuse_crowd(self) -> None:
         """A3: raise Busy if too many wait."""
