@@ -73,7 +73,6 @@ class Committer:
         self._node = node
         self._order = order
         self._before = before
-        self.groups = 0
         self.high_watermarks: dict[int, int] = {
             topic: order.topic(TopicId(topic)).high_watermark for topic in node.topics
         }
@@ -123,7 +122,6 @@ class Committer:
         for commit in cut.commits if cut else ():
             self._note_end(commit)
             group.commits[commit.stream] = commit
-        self.groups += 1
 
     def _note_end(self, commit: StreamCommit) -> None:
         high = commit.high_watermark
