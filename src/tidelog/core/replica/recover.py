@@ -1,8 +1,8 @@
 """From what a replica finds on its disk to what it may do next.  No state.
 
-Input: ``Facts``.  Output: a ``Recovery``: one of five verdicts, the sentence why, and where the
-unordered entries lie.  Nothing is ever removed here: the verdict says what the replica may
-claim, and a replica that is not usable keeps its entries and stays silent.
+Input: ``Facts``.  Output: a ``Recovery``: one of five verdicts, and the sentence why.  Nothing is
+ever removed here: the verdict says what the replica may claim, and a replica that is not usable
+keeps its entries and stays silent.
 
 Invariants:
   V1  a usable replica's ordered part ends exactly at the end of its commit context
@@ -17,7 +17,7 @@ from enum import Enum
 
 from tidelog.core.replica.commit_context import NONE, CommitContext, flaw_in_context
 from tidelog.invariants import check
-from tidelog.types import FIRST_LLSN, NO_VERSION, Llsn
+from tidelog.types import FIRST_LLSN, NO_VERSION
 
 
 class Verdict(Enum):
@@ -50,12 +50,10 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A verdict, its reason, and the unordered entries ``[unordered_begin, unordered_end)``."""
+    """A verdict and its reason."""
 
     verdict: Verdict
     reason: str
-    unordered_begin: Llsn
-    unordered_end: Llsn
 
     @property
     def usable(self) -> bool:
@@ -68,10 +66,10 @@ def recover(facts: Facts) -> Recovery:
     _check_facts(facts)
     flaw = flaw_in_context(facts.context)
     if flaw is not None:
-        return _unusable(facts, Verdict.DAMAGED, flaw)
+        return Recovery(Verdict.DAMAGED, flaw)
     if facts.missing_llsn is not None:
-        return _unusable(
-            facts, Verdict.DAMAGED, f"LLSN {facts.missing_llsn} should be stored, but is missing"
+        return Recovery(
+            Verdict.DAMAGED, f"LLSN {facts.missing_llsn} should be stored, but is missing"
         )
     if facts.context.version == NO_VERSION:
         return _recover_without_context(facts)
@@ -81,8 +79,7 @@ def recover(facts: Facts) -> Recovery:
 def _recover_without_context(facts: Facts) -> Recovery:
     """Entries without a context can only be such that no cut has named yet."""
     if facts.trim_llsn_end > FIRST_LLSN:
-        return _unusable(
-            facts,
+        return Recovery(
             Verdict.NEEDS_SYNC,
             f"entries below LLSN {facts.trim_llsn_end} were trimmed, so they were ordered,"
             " but the commit context is missing",
@@ -90,8 +87,7 @@ def _recover_without_context(facts: Facts) -> Recovery:
     if facts.first_llsn is None and facts.end_llsn == FIRST_LLSN:
         return _usable(facts, Verdict.NEW, "no commit context and no entry")
     if facts.first_llsn != FIRST_LLSN:
-        return _unusable(
-            facts,
+        return Recovery(
             Verdict.NEEDS_SYNC,
             f"the first stored LLSN is {facts.first_llsn}, so older ones were ordered,"
             " but the commit context is missing",
@@ -102,16 +98,15 @@ def _recover_without_context(facts: Facts) -> Recovery:
 def _recover_with_context(facts: Facts) -> Recovery:
     ordered_end = facts.context.llsn_end
     if facts.trim_llsn_end > ordered_end:
-        return _unusable(
-            facts,
+        return Recovery(
             Verdict.NEEDS_SYNC,
             f"entries below LLSN {facts.trim_llsn_end} were trimmed, but the commit context"
             f" ends at {ordered_end}: a later one was lost",
         )
     if facts.end_llsn > ordered_end:
         if facts.first_llsn is None or facts.first_llsn > ordered_end:
-            return _unusable(
-                facts, Verdict.DAMAGED, f"unordered entries do not begin at LLSN {ordered_end}"
+            return Recovery(
+                Verdict.DAMAGED, f"unordered entries do not begin at LLSN {ordered_end}"
             )
         return _usable(
             facts,
@@ -124,8 +119,7 @@ def _recover_with_context(facts: Facts) -> Recovery:
             facts, Verdict.FULLY_TRIMMED, f"all entries below LLSN {ordered_end} were trimmed"
         )
     if facts.end_llsn < ordered_end:
-        return _unusable(
-            facts,
+        return Recovery(
             Verdict.NEEDS_SYNC,
             f"the commit context ends at LLSN {ordered_end}, but entries end at"
             f" {facts.end_llsn}: a suffix was lost",
@@ -151,13 +145,7 @@ def _check_facts(facts: Facts) -> None:
 
 
 def _usable(facts: Facts, verdict: Verdict, reason: str) -> Recovery:
-    begin = facts.context.llsn_end
-    end = Llsn(max(begin, facts.end_llsn))
+    has_unordered = facts.end_llsn > facts.context.llsn_end
     check(facts.missing_llsn is None, "V3: a replica with missing entries was found usable")
-    check(verdict is Verdict.VALID or begin == end, "V2: unordered entries were overlooked")
-    return Recovery(verdict, reason, begin, end)
-
-
-def _unusable(facts: Facts, verdict: Verdict, reason: str) -> Recovery:
-    """A replica in doubt reports nothing, so its unordered part counts as empty."""
-    return Recovery(verdict, reason, facts.context.llsn_end, facts.context.llsn_end)
+    check(verdict is Verdict.VALID or not has_unordered, "V2: unordered entries were overlooked")
+    return Recovery(verdict, reason)
