@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Self
 
 from tidelog.errors import BadEntry, BadOption, LogClosed, WrongState
-from tidelog.limits import BLOB_PART_BYTES
 from tidelog.storage.blob_store import BlobStore
 
 
@@ -40,7 +39,7 @@ class BlobPool:
             if temporary:
                 blobs.adopt(blob, where)
             else:
-                _copy(blobs, blob, where)
+                blobs.copy(blob, where)
             return self._keep(blobs, blob)
 
     def register_data(self, data: bytes | bytearray | memoryview) -> int:
@@ -143,18 +142,3 @@ class BlobUsers:
             for blob in blobs:
                 if blob in self._counts:
                     self._counts[blob] += count
-
-
-def _copy(blobs: BlobStore, blob: int, path: str) -> None:
-    """In parts: the file may be larger than memory."""
-    source = blobs.vfs.open(path)
-    try:
-        with blobs.begin(blob, source.size()) as writer:
-            while writer.written < writer.size:
-                part = source.read_at(writer.written, BLOB_PART_BYTES)
-                if not part:
-                    raise BadOption(f"{path} became shorter while it was copied: try again")
-                writer.write(writer.written, part)
-            writer.finish()
-    finally:
-        source.close()

@@ -179,12 +179,26 @@ class BlobStore:
             raise DiskFull(f"BLOB {blob} has {size} bytes, {free} are free")
         return BlobWriter(self, blob, size, self._temporary(blob))
 
+    def copy(self, blob: int, path: str) -> None:
+        """Make a copy of the file at ``path`` this BLOB, in parts: it may be larger than memory."""
+        source = self.vfs.open(path)
+        try:
+            with self.begin(blob, source.size()) as writer:
+                while writer.written < writer.size:
+                    data = source.read_at(writer.written, BLOB_COPY_BYTES)
+                    if not data:
+                        raise BadOption(f"{path} became shorter while it was copied: try again")
+                    writer.write(writer.written, data)
+                writer.finish()
+        finally:
+            source.close()
+
     def adopt(self, blob: int, path: str) -> None:
         """Make the file at ``path`` this BLOB; the file is gone from there afterwards (O4)."""
         _check_id(blob)
         temporary, found = self._temporary(blob), self.vfs.stat(path)
         if found is None or not _is_alone(found) or not self._try_rename(path, temporary):
-            self._copy(path, blob)
+            self.copy(blob, path)
             try:
                 self.vfs.unlink(path)
             except LogError:
@@ -244,19 +258,6 @@ class BlobStore:
                 return False
             raise self.vfs.write_error(f"rename {path}", error) from error
         return True
-
-    def _copy(self, path: str, blob: int) -> None:
-        source = self.vfs.open(path)
-        try:
-            with self.begin(blob, source.size()) as writer:
-                while writer.written < writer.size:
-                    data = source.read_at(writer.written, BLOB_COPY_BYTES)
-                    if not data:
-                        raise CorruptData(f"{path} became shorter while it was copied")
-                    writer.write(writer.written, data)
-                writer.finish()
-        finally:
-            source.close()
 
     # -- reading ---------------------------------------------------------------------------------
 
