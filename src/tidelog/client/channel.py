@@ -139,14 +139,7 @@ class Channel(Connecting):
         """Take a place for a request, and one for those that wait if it may."""
         try:
             async with asyncio.timeout_at(deadline):
-                if waits:
-                    await link.waits.acquire()
-                try:
-                    await link.reserve()
-                except BaseException:
-                    if waits:
-                        link.waits.release()
-                    raise
+                await (link.reserve_waiting() if waits else link.reserve())
         except TimeoutError:
             if lost is None:
                 raise Busy("too many requests are under way: nothing was sent") from None

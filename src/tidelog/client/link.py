@@ -114,6 +114,15 @@ class Link:
         """Call ``wake`` when it is worth while to try again, or the connection is gone."""
         self._hungry.append(wake)
 
+    async def reserve_waiting(self) -> None:
+        """Wait for a place, and for one of ``waits``, which the caller gives back in the end."""
+        await self.waits.acquire()
+        try:
+            await self.reserve()
+        except BaseException:
+            self.waits.release()
+            raise
+
     async def reserve(self) -> None:
         """Wait for a place."""
         while not self.try_reserve():

@@ -165,14 +165,7 @@ class Peer:
         try:
             async with asyncio.timeout_at(deadline):
                 link = await self._connected()
-                if waits:
-                    await link.waits.acquire()
-                try:
-                    await link.reserve()
-                except BaseException:
-                    if waits:
-                        link.waits.release()
-                    raise
+                await (link.reserve_waiting() if waits else link.reserve())
                 return link
         except TimeoutError:
             raise Unreachable(
