@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from tidelog.client.blocking_admin import Admin
@@ -303,12 +302,7 @@ class RemoteLog(RemoteTopic):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar, Unpack
 
 from tidelog.embedded.async_appender import AsyncAppender
@@ -348,12 +347,7 @@ class AsyncLog(AsyncTopic):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 
