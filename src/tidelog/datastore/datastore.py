@@ -16,7 +16,6 @@ from enum import Enum
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic
-from types import TracebackType
 from typing import Final, Self
 
 from tidelog.core.session.epochs import BOUNDARY_END
@@ -243,12 +242,7 @@ class Datastore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- inside -------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ import errno
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
-from types import TracebackType
 from typing import Final, Self
 
 from tidelog.errors import (
@@ -115,12 +114,7 @@ class BlobWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.discard()
 
 
