@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TextIO
 
 if TYPE_CHECKING:
@@ -50,12 +49,7 @@ class Progress:
         self._width = max(self._width, len(text))
         self._next = now + EVERY_SECONDS
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._rich is not None:
             self._rich[0].stop()
         elif self._width:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from types import TracebackType
 from typing import Final, Self
 
 from tidelog.cli.file_finding import FileFinding
@@ -82,12 +81,7 @@ class Verification:
             self._lock = self._take_lock()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._lock is not None:
             self._lock.release()
 

@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidelog.client.blocking_admin import connect_admin
@@ -88,12 +87,7 @@ class LocalCluster:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start(self, seconds: float = READY_SECONDS) -> None:

@@ -6,7 +6,6 @@ What the first one finds is kept by Spark for the second one, in memory or on it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
@@ -105,12 +104,7 @@ class SparkSteps:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._runs is not None:
             self._runs.unpersist()
 
