@@ -23,7 +23,7 @@ def _audited(
     topic = node.topics.get(store.topic)
     settled = untouched_above(store)
     try:
-        flaw = flaw_in_context(context, store)
+        flaw = flaw_in_mapping(context, store)
         glsn_end = (store.glsn_from(settled + 1) or context.glsn_end) if settled else 1
     except CorruptData as error:
         flaw, glsn_end = str(error), context.glsn_end
@@ -61,7 +61,7 @@ def untouched_above(store: StreamStore) -> int:
     return max(settled_index(store), filled)
 
 
-def flaw_in_context(context: CommitContext, store: StreamStore) -> str:
+def flaw_in_mapping(context: CommitContext, store: StreamStore) -> str:
     """What the GLSN mapping of a replica and its commit context do not agree in, if anything."""
     if context.llsn_end > store.end_llsn:
         return f"the context reaches LLSN {context.llsn_end}, the log only {store.end_llsn}"

@@ -22,7 +22,7 @@ from tidelog.runtime.storage_node.counters import Histogram
 from tidelog.runtime.storage_node.status import ReplicaStatus
 from tidelog.storage.machine_facts import disk_room, open_files
 from tidelog.storage.node_store import NodeStore
-from tidelog.storage.replica_facts import flaw_in_context
+from tidelog.storage.replica_facts import flaw_in_mapping
 from tidelog.types import NO_NODE, Glsn, Llsn, NodeId, Term, TopicId, Version
 
 
@@ -161,10 +161,10 @@ def test_a_context_that_does_not_fit_to_the_log_is_a_flaw() -> None:
     twin.sync()
     store, context = twin.disk.node.streams[STREAM], twin.disk.durable_context(STREAM)
 
-    assert flaw_in_context(context, store) == ""
-    assert "not" in flaw_in_context(replace(context, glsn_begin=Glsn(7)), store)
-    assert "no GLSN" in flaw_in_context(replace(context, length=3), store)
-    assert "the log only" in flaw_in_context(replace(context, length=30), store)
+    assert flaw_in_mapping(context, store) == ""
+    assert "not" in flaw_in_mapping(replace(context, glsn_begin=Glsn(7)), store)
+    assert "no GLSN" in flaw_in_mapping(replace(context, length=3), store)
+    assert "the log only" in flaw_in_mapping(replace(context, length=30), store)
 
 
 def test_room_and_limits_of_this_machine_are_told(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -29,7 +29,7 @@ from tidelog.storage.compaction import settled_index
 from tidelog.storage.machine_facts import disk_room, open_files
 from tidelog.storage.node_store import NodeStore
 from tidelog.storage.replica_disk import ReplicaDisk
-from tidelog.storage.replica_facts import flaw_in_context
+from tidelog.storage.replica_facts import flaw_in_mapping
 from tidelog.storage.stream_store import StreamStore
 from tidelog.types import Glsn, Llsn, NodeId, StreamId
 
@@ -205,7 +205,7 @@ class NodeStores:
                 context.llsn_begin,
                 context.length,
             ),
-            context_flaw=flaw_in_context(context, store),
+            context_flaw=flaw_in_mapping(context, store),
         )
 
     async def glsns(self, stream: StreamId, begin: Glsn, end: Glsn) -> GlsnFacts:
