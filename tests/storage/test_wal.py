@@ -36,7 +36,7 @@ def new_wal(disk: SimDisk, *, file_bytes: int = FILE_BYTES, start: bool = True) 
     disk.vfs().sync_dir("/")
     wal = Wal(FailStopVfs(disk.vfs()), DIRECTORY, log_id=LOG_ID, file_bytes=file_bytes)
     if start:
-        wal.start(number=1, sequence=1)
+        wal.start()
     return wal
 
 
@@ -114,7 +114,7 @@ def test_one_append_is_one_write_and_one_sync() -> None:
     disk.vfs().make_dir(DIRECTORY)
     watched = WatchedVfs(disk.vfs(), calls)
     wal = Wal(FailStopVfs(watched), DIRECTORY, log_id=LOG_ID, file_bytes=FILE_BYTES)
-    wal.start(number=1, sequence=1)
+    wal.start()
     calls.counts.clear()
     wal.append(records("several in one group", 50))
     assert calls.counts == {Op.WRITE: 1, Op.SYNC: 1}

@@ -49,7 +49,7 @@ def create_log(
         wal_sequence=1,
     )
     wal = Wal(disk, wal_directory, log_id=manifest.log_id, file_bytes=wal_file_bytes)
-    wal.start(number=1, sequence=1)
+    wal.start()
     try:
         # All names first: whoever finds a manifest, after a kill too, may rely on the rest.
         disk.sync_dir(path)

@@ -91,9 +91,9 @@ class Wal:
         self.number, self._salt, self._offset, self.sequence = number, salt, offset, sequence
         self._filled = self._file.size()
 
-    def start(self, *, number: int, sequence: int) -> None:
-        """Begin a new file; used for a new log, and after recovery found none to go on with."""
-        self.number, self.sequence = number - 1, sequence
+    def start(self) -> None:
+        """Begin the first file of a new log."""
+        self.number, self.sequence = 0, 1
         self.roll()
 
     # -- writing ---------------------------------------------------------------
