@@ -25,7 +25,6 @@ from tidelog.errors import BadOption, LogError, WrongLog
 from tidelog.pipeline.directories import literal, remove_tree
 from tidelog.pipeline.materialization.changes import (
     FACT_COLUMNS,
-    FACT_SCHEMA,
     GRAVE_COLUMNS,
     GRAVE_SCHEMA,
     ROW_COLUMNS,
@@ -169,13 +168,13 @@ class DeltaFacts:
         if not (killing or self._may_be_dead(facts.puts)):
             return pa.concat_tables([facts.puts, facts.deletes])
         graves = _frame(self._spark, self._graves, GRAVE_SCHEMA)
-        puts = outliving_keys(frame_of(self._spark, facts.puts, FACT_SCHEMA), graves)
+        puts = outliving_keys(frame_of(self._spark, facts.puts), graves)
         changes = [
             outliving_storages(puts, graves),
-            frame_of(self._spark, facts.deletes, FACT_SCHEMA),
+            frame_of(self._spark, facts.deletes),
         ]
         if killing:
-            storages = frame_of(self._spark, facts.storage_deletes, FACT_SCHEMA)
+            storages = frame_of(self._spark, facts.storage_deletes)
             changes.append(killed_rows(self.rows(), storages))
         return newest_facts(*changes).select(*FACT_COLUMNS).toArrow()
 

@@ -14,7 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
-from tidelog.pipeline.materialization.changes import COUNTED, FACT_COLUMNS, facts_of_entries
+from tidelog.pipeline.materialization.changes import (
+    COUNTED,
+    FACT_COLUMNS,
+    FACT_SCHEMA,
+    facts_of_entries,
+)
 from tidelog.pipeline.materialization.progress import Counts
 
 _REMOVING: Final = pa.array(["DELETE", "DELETE_STORAGE"])
@@ -65,8 +70,8 @@ def may_be_late(puts: Any) -> bool:
     return bool(halves[:, 0].any() or (halves[:, 1] != puts["glsn"].to_numpy()).any())
 
 
-def frame_of(spark: SparkSession, table: Any, schema: str) -> DataFrame:
-    """Rows of the driver as a data frame."""
-    if table.num_rows == 0:
-        return spark.createDataFrame([], schema)
-    return spark.createDataFrame(table)
+def frame_of(spark: SparkSession, facts: Any) -> DataFrame:
+    """Facts of the driver as a data frame."""
+    if facts.num_rows == 0:
+        return spark.createDataFrame([], FACT_SCHEMA)
+    return spark.createDataFrame(facts)

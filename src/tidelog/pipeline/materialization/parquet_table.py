@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 from tidelog.errors import BadOption, CorruptData, WrongLog
 from tidelog.pipeline.directories import literal, remove_tree, sync_tree
 from tidelog.pipeline.materialization.changes import (
-    FACT_SCHEMA,
     GRAVE_COLUMNS,
     GRAVE_SCHEMA,
     ROW_COLUMNS,
@@ -102,7 +101,7 @@ class ParquetFacts:
         if not len(facts):
             self._point_to(replace(self._current, position=position))
             return
-        changes = frame_of(self._spark, facts.table, FACT_SCHEMA)
+        changes = frame_of(self._spark, facts.table)
         known = newest_facts(changes, as_facts(self.rows()), as_facts(self._graves())).persist()
         try:
             self._write(known, position, self.beginning)
