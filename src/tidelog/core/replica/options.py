@@ -51,11 +51,6 @@ class CursorStatus(msgspec.Struct, frozen=True, gc=False):
     pushed: Llsn
     confirmed: Llsn
 
-    @property
-    def is_attached(self) -> bool:
-        """Whether it counts for the commit index."""
-        return self.kind is CursorKind.ATTACHED
-
 
 class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Times are in ticks, sizes in bytes; the rest are counts."""
