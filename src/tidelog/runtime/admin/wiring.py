@@ -8,7 +8,6 @@ from time import monotonic, time
 from typing import Final, Protocol
 
 from tidelog import __version__
-from tidelog.core.raft.status import Status
 from tidelog.embedded.audience import Audience
 from tidelog.embedded.maintenance import Maintenance
 from tidelog.errors import BadOption
@@ -23,6 +22,7 @@ from tidelog.interface.readers import ReaderFacts
 from tidelog.limits import ADMIN_RANGE_ENTRIES_MAX
 from tidelog.runtime.admin.agent import AdminAgent
 from tidelog.runtime.admin.parts import Mail, Member, Metadata, Stores
+from tidelog.runtime.metadata_node.node import MetadataNode
 from tidelog.runtime.storage_node.counters import Histogram
 from tidelog.runtime.storage_node.status import ReplicaStatus
 from tidelog.storage.compaction import settled_index
@@ -57,18 +57,6 @@ class HasReplicas(Protocol):
     def status(self) -> tuple[ReplicaStatus, ...]: ...
 
 
-class HasMembers(Protocol):
-    """What is needed of a metadata node."""
-
-    def status(self) -> Status: ...
-
-    async def add_member(self, node: NodeId, *, seconds: float, address: str = "") -> None: ...
-
-    async def remove_member(self, node: NodeId, *, seconds: float) -> None: ...
-
-    async def transfer(self, node: NodeId, *, seconds: float) -> None: ...
-
-
 def admin_agent(
     *,
     node: NodeId,
@@ -79,7 +67,7 @@ def admin_agent(
     directory: str,
     storage: HasReplicas | None = None,
     disk: ReplicaDisk | None = None,
-    metadata_node: HasMembers | None = None,
+    metadata_node: MetadataNode | None = None,
     audience: Audience | None = None,
 ) -> AdminAgent:
     """The agent of a process with these roles; ``audience``: who reads from it."""
@@ -222,7 +210,7 @@ class NodeStores:
 class GroupMember:
     """The metadata node of this process, as administration sees it."""
 
-    def __init__(self, node: HasMembers) -> None:
+    def __init__(self, node: MetadataNode) -> None:
         self._node = node
 
     def facts(self) -> MemberFacts:
