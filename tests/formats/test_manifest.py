@@ -212,11 +212,6 @@ def test_the_golden_manifest_is_read_and_written_the_same() -> None:
     assert decode_manifest(golden("manifest.bin")) == EXAMPLE
 
 
-def test_a_manifest_from_before_there_were_replicas_is_read() -> None:
-    before = replace(EXAMPLE, streams=(EXAMPLE.streams[0], StreamManifest(2, 1)))
-    assert decode_manifest(golden("manifest_before_replicas.bin")) == before
-
-
 def test_of_too_many_producers_each_stream_keeps_its_last_ones() -> None:
     full = tuple([ProducerState(n, 1) for n in range(1, PRODUCERS_PER_STREAM_MAX + 1)])
     streams = MANIFEST_PRODUCERS_MAX // len(full)
