@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from typing import Final
 
 from tidelog.core.session.epochs import BOUNDARY_END
@@ -38,7 +37,6 @@ from tidelog.embedded.maintenance import Maintenance, Worker
 from tidelog.embedded.options import Options
 from tidelog.errors import (
     BadOption,
-    DiskFull,
     LogClosed,
     LogError,
     NotALog,
@@ -287,13 +285,7 @@ class EpochStore:
             self.blobs.close()
             self._backlog.stop()
             self._closed = True
-            try:
-                if self._node.vfs.failed is None:
-                    # With this the next start can tell a cut WAL from one that simply ends here.
-                    with suppress(DiskFull):
-                        self._node.save_manifest()
-            finally:
-                self._node.close()
+            self._node.finish()
 
     def _check_open(self) -> None:
         if self._closed:

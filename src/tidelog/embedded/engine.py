@@ -24,7 +24,6 @@ from tidelog.errors import (
     BadOption,
     Busy,
     DeadlineExceeded,
-    DiskFull,
     LogClosed,
     NotALog,
     TopicExists,
@@ -275,13 +274,7 @@ class Engine:
             self._backlog.stop()
             self._closed = True
             self._tell_listeners()
-            try:
-                if self.node.vfs.failed is None:
-                    # With this the next start can tell a cut WAL from one that simply ends here.
-                    with suppress(DiskFull):
-                        self.node.save_manifest()
-            finally:
-                self.node.close()
+            self.node.finish()
 
 
 def _refuse_datastore(node: NodeStore) -> None:

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from tidelog.core.order.commands import CutDecided, StreamCommit
 from tidelog.core.replica.commit_context import CommitContext
+from tidelog.errors import DiskFull
 from tidelog.formats.manifest import (
     Manifest,
     ReplicaManifest,
@@ -356,6 +358,18 @@ class NodeStore:
             shared_keys=topic.key_streams == 0 and replica is None,
             replica=ReplicaPart.of(replica) if replica else None,
         )
+
+    def finish(self) -> None:
+        """Note how far the WAL is durable, unless a write failed, and close.
+
+        With that the next start can tell a cut WAL from one that simply ends here.
+        """
+        try:
+            if self.vfs.failed is None:
+                with suppress(DiskFull):
+                    self.save_manifest()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Release files and the lock.  What was written is durable already."""

@@ -13,12 +13,11 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 
 from tidelog.core.replica.commit_context import NONE, CommitContext
 from tidelog.core.replica.output import Store, Write
 from tidelog.core.replica.state import Stored, flaw_in_stored
-from tidelog.errors import CorruptData, DiskFull, NotALog, WrongCluster
+from tidelog.errors import CorruptData, NotALog, WrongCluster
 from tidelog.formats.manifest import TopicManifest
 from tidelog.limits import KIB
 from tidelog.storage.node_store import NodeStore
@@ -93,12 +92,7 @@ class ReplicaDisk:
 
     def close(self) -> None:
         """Let go of the directory; what was not synced is lost.  No thread may be in here."""
-        try:
-            if self.node.vfs.failed is None:
-                with suppress(DiskFull):
-                    self.node.save_manifest()
-        finally:
-            self.node.close()
+        self.node.finish()
 
     # --- event loop ---
 
