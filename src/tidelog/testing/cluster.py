@@ -14,7 +14,7 @@ from typing import Final
 from tidelog.testing.faults import Fault, FaultClass, Plan
 from tidelog.testing.journal import Happened, Journal
 from tidelog.testing.machine_disk import MachineDisk
-from tidelog.testing.network import Path
+from tidelog.testing.network import BreakablePaths, Path
 from tidelog.testing.sometimes import Rare, Sometimes
 from tidelog.testing.world import MILLISECOND, Process, State, World
 from tidelog.types import NodeId
@@ -26,6 +26,9 @@ RESTART_AFTER_DISK_CRASH: Final = 5 * MILLISECOND
 
 class Cluster(ABC):
     """The processes of one simulation."""
+
+    network: BreakablePaths
+    """Made by the subclass."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -50,22 +53,6 @@ class Cluster(ABC):
     @abstractmethod
     def run(self) -> None:
         """Live through all faults, heal, converge; raise ``Violation`` if a promise is broken."""
-
-    @abstractmethod
-    def sever(self, paths: tuple[Path, ...]) -> None:
-        """Let nothing pass these paths."""
-
-    @abstractmethod
-    def mend(self, paths: tuple[Path, ...]) -> None:
-        """Take back a ``sever``."""
-
-    @abstractmethod
-    def clog(self, path: Path, duration: int) -> None:
-        """Hold back what is sent on a path."""
-
-    @abstractmethod
-    def clear_network(self) -> None:
-        """End all faults of the network."""
 
     @abstractmethod
     def leader(self) -> NodeId | None:
@@ -172,19 +159,19 @@ class Cluster(ABC):
         paths = self.severed_paths(fault)
         rare = Rare.PARTITIONED if fault.what is FaultClass.PARTITION else Rare.SEVERED_ONE_WAY
         self.sometimes.count(rare)
-        self.sever(paths)
+        self.network.sever(paths)
         self.world.plan(fault.duration, partial(self._mend, paths))
 
     def _mend(self, paths: tuple[Path, ...]) -> None:
         if not self.is_healed:
-            self.mend(paths)
+            self.network.mend(paths)
 
     def _clog(self, fault: Fault) -> None:
         nodes = sorted(self.processes)
         source = nodes[fault.target % len(nodes)]
         for number, target in enumerate(nodes):
             if fault.strength >> number & 1 and target != source:
-                self.clog((source, target), fault.duration)
+                self.network.clog((source, target), fault.duration)
 
     def _note(self, fault: Fault) -> None:
         self.journal.note(Happened.FAULT, 0, fault.number, fault.duration, fault)
@@ -195,7 +182,7 @@ class Cluster(ABC):
         """End every fault and start what is down."""
         self.is_healed = True
         self.journal.note(Happened.HEAL, 0)
-        self.clear_network()
+        self.network.clear()
         for node, process in sorted(self.processes.items()):
             self.disks[node].crash_no_more()
             if process.state is State.PAUSED:

@@ -259,7 +259,7 @@ class LogCluster(Cluster):
         """Cut a storage node off from all others, and from operators."""
         others = [other for other in (*self.storage, *self.operators) if other != node]
         paths = tuple(path for other in others for path in ((node, other), (other, node)))
-        self.sever(paths)
+        self.network.sever(paths)
         self.world.plan(duration, partial(self._mend, paths))
 
     def _transfer(self, process: MetadataProcess, target: int) -> None:
@@ -328,18 +328,6 @@ class LogCluster(Cluster):
         if leaders and self.world.happened % 2:
             return leaders[self.world.happened // 2 % len(leaders)]
         return self.group.leader
-
-    def sever(self, paths: tuple[Path, ...]) -> None:
-        self.network.sever(paths)
-
-    def mend(self, paths: tuple[Path, ...]) -> None:
-        self.network.mend(paths)
-
-    def clog(self, path: Path, duration: int) -> None:
-        self.network.clog(path, duration)
-
-    def clear_network(self) -> None:
-        self.network.clear()
 
     def _receive(self, target: NodeId, message: Message) -> None:
         if target in self.metadata:

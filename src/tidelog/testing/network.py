@@ -47,24 +47,57 @@ class Weather(msgspec.Struct, frozen=True):
 FAIR: Final = Weather()
 
 
-class Network(Generic[M]):
+class BreakablePaths:
+    """The paths between processes, and what is wrong with them."""
+
+    __slots__ = ("_held", "_severed", "_world", "weather")
+
+    def __init__(self, world: World, weather: Weather) -> None:
+        self.weather = weather
+        self._world = world
+        self._severed: dict[Path, int] = {}
+        self._held: dict[Path, int] = {}
+
+    def sever(self, paths: tuple[Path, ...]) -> None:
+        """Let nothing pass these ways, until each of them is mended."""
+        for path in paths:
+            self._severed[path] = self._severed.get(path, 0) + 1
+
+    def mend(self, paths: tuple[Path, ...]) -> None:
+        """Take back one ``sever`` of these ways."""
+        for path in paths:
+            left = self._severed.get(path, 0) - 1
+            check(left >= 0, "K3: a path was mended that was not severed")
+            if left:
+                self._severed[path] = left
+            else:
+                del self._severed[path]
+
+    def clog(self, path: Path, duration: int) -> None:
+        """Hold back all that is sent on a path; it arrives in one go afterwards."""
+        self._held[path] = max(self._held.get(path, 0), self._world.now + duration)
+
+    def clear(self) -> None:
+        """Mend everything, and let the weather be fair."""
+        self._severed.clear()
+        self._held.clear()
+        self.weather = FAIR
+
+
+class Network(BreakablePaths, Generic[M]):
     """Carries messages of one type; ``receive`` hands one to a process that runs."""
 
     __slots__ = (
         "_delays",
-        "_held",
         "_losses",
         "_processes",
         "_receive",
         "_repeats",
         "_sent",
-        "_severed",
         "_sometimes",
         "_soonest",
         "_wire",
-        "_world",
         "held_until",
-        "weather",
     )
 
     def __init__(
@@ -76,8 +109,7 @@ class Network(Generic[M]):
         receive: Callable[[NodeId, M], None],
         wire: Callable[[M], M],
     ) -> None:
-        self.weather = weather
-        self._world = world
+        super().__init__(world, weather)
         self._sometimes = sometimes
         self._receive = receive
         self._wire = wire
@@ -87,8 +119,6 @@ class Network(Generic[M]):
         self._delays = chance.stream("network", "delay")
         self._sent = 0
         self._soonest: dict[Path, int] = {}
-        self._severed: dict[Path, int] = {}
-        self._held: dict[Path, int] = {}
         self.held_until = 0
         """No message that a clogged path held back arrives later than this."""
 
@@ -143,30 +173,6 @@ class Network(Generic[M]):
             raise Violation("wire", f"{message} came back as {back}")
         return back
 
-    # Breaks.
-
-    def sever(self, paths: tuple[Path, ...]) -> None:
-        """Let nothing pass these ways, until each of them is mended."""
-        for path in paths:
-            self._severed[path] = self._severed.get(path, 0) + 1
-
-    def mend(self, paths: tuple[Path, ...]) -> None:
-        """Take back one ``sever`` of these ways."""
-        for path in paths:
-            left = self._severed.get(path, 0) - 1
-            check(left >= 0, "K3: a path was mended that was not severed")
-            if left:
-                self._severed[path] = left
-            else:
-                del self._severed[path]
-
     def clog(self, path: Path, duration: int) -> None:
-        """Hold back all that is sent on a path; it arrives in one go afterwards."""
-        self._held[path] = max(self._held.get(path, 0), self._world.now + duration)
+        super().clog(path, duration)
         self.held_until = max(self.held_until, self._held[path])
-
-    def clear(self) -> None:
-        """Mend everything, and let the weather be fair."""
-        self._severed.clear()
-        self._held.clear()
-        self.weather = FAIR

@@ -19,7 +19,7 @@ from tidelog.testing.cluster import Cluster
 from tidelog.testing.faults import Fault, FaultClass, Plan
 from tidelog.testing.journal import Happened
 from tidelog.testing.machine_disk import MachineDisk
-from tidelog.testing.network import Network, Path
+from tidelog.testing.network import Network
 from tidelog.testing.raft_process import Chain, RaftProcess, beginning
 from tidelog.testing.raft_witness import RaftGroup
 from tidelog.testing.sometimes import Rare
@@ -225,18 +225,6 @@ class RaftCluster(Cluster):
 
     def leader(self) -> NodeId | None:
         return self.group.leader
-
-    def sever(self, paths: tuple[Path, ...]) -> None:
-        self.network.sever(paths)
-
-    def mend(self, paths: tuple[Path, ...]) -> None:
-        self.network.mend(paths)
-
-    def clog(self, path: Path, duration: int) -> None:
-        self.network.clog(path, duration)
-
-    def clear_network(self) -> None:
-        self.network.clear()
 
     def _receive(self, target: NodeId, message: Message) -> None:
         self._nodes[target].receive(message)

@@ -15,7 +15,6 @@ from tidelog.testing.cluster import Cluster
 from tidelog.testing.faults import Fault, FaultClass, Plan
 from tidelog.testing.journal import Happened
 from tidelog.testing.machine_disk import MachineDisk
-from tidelog.testing.network import Path
 from tidelog.testing.session_checks import SessionChecks
 from tidelog.testing.session_ledger import Ledger
 from tidelog.testing.session_machine import SessionMachine
@@ -59,7 +58,9 @@ class SessionCluster(Cluster):
         self._resets = self.chance.stream("resets")
         self.checks = SessionChecks(self)
         self.operators = Operators(self)
-        self.wires = Wires(self.world, self.chance, plan.weather, self.sometimes, self._on_stray)
+        self.network = self.wires = Wires(
+            self.world, self.chance, plan.weather, self.sometimes, self._on_stray
+        )
         self.lives = 0
         """How many masters there were, one after the other."""
         self.boundary = 0
@@ -163,18 +164,6 @@ class SessionCluster(Cluster):
 
     def leader(self) -> NodeId | None:
         return self.operators.master
-
-    def sever(self, paths: tuple[Path, ...]) -> None:
-        self.wires.sever(paths)
-
-    def mend(self, paths: tuple[Path, ...]) -> None:
-        self.wires.mend(paths)
-
-    def clog(self, path: Path, duration: int) -> None:
-        self.wires.clog(path, duration)
-
-    def clear_network(self) -> None:
-        self.wires.clear()
 
     # The run.
 

@@ -22,10 +22,9 @@ from tidelog.formats.session_messages import (
     decode_session_request,
     encode_session_message,
 )
-from tidelog.invariants import check
 from tidelog.testing.chance import Chance
 from tidelog.testing.journal import Happened
-from tidelog.testing.network import FAIR, WIRE_SAMPLE, Path, Weather
+from tidelog.testing.network import WIRE_SAMPLE, BreakablePaths, Path, Weather
 from tidelog.testing.sometimes import Rare, Sometimes
 from tidelog.testing.violation import Violation
 from tidelog.testing.world import MILLISECOND, Action, Process, State, World
@@ -88,20 +87,16 @@ class Endpoint(Process):
         """The other end is gone."""
 
 
-class Wires:
+class Wires(BreakablePaths):
     """All connections of a simulation."""
 
     __slots__ = (
         "_chance",
-        "_held",
         "_on_stray",
         "_opened",
         "_sent",
-        "_severed",
         "_sometimes",
         "_wires",
-        "_world",
-        "weather",
     )
 
     def __init__(
@@ -112,16 +107,13 @@ class Wires:
         sometimes: Sometimes,
         on_stray: Callable[[Request | Answer], None],
     ) -> None:
-        self.weather = weather
-        self._world = world
+        super().__init__(world, weather)
         self._sometimes = sometimes
         self._chance = chance.stream("wires")
         self._wires: dict[int, Wire] = {}
         self._opened = 0
         self._sent = 0
         self._on_stray = on_stray
-        self._severed: dict[Path, int] = {}
-        self._held: dict[Path, int] = {}
 
     # What processes do.
 
@@ -185,31 +177,12 @@ class Wires:
             else:
                 self._plan(wire, 1 - end, tell)
 
-    def sever(self, paths: tuple[Path, ...]) -> None:
-        """Let nothing pass these ways, until each of them is mended."""
-        for path in paths:
-            self._severed[path] = self._severed.get(path, 0) + 1
-
     def mend(self, paths: tuple[Path, ...]) -> None:
-        """Take back one ``sever`` of these ways."""
-        for path in paths:
-            left = self._severed.get(path, 0) - 1
-            check(left >= 0, "V3: a path was mended that was not severed")
-            if left:
-                self._severed[path] = left
-            else:
-                del self._severed[path]
+        super().mend(paths)
         self._release()
 
-    def clog(self, path: Path, duration: int) -> None:
-        """Hold back all that is said on a path; it arrives in one go afterwards."""
-        self._held[path] = max(self._held.get(path, 0), self._world.now + duration)
-
     def clear(self) -> None:
-        """Mend everything, and let the weather be fair."""
-        self._severed.clear()
-        self._held.clear()
-        self.weather = FAIR
+        super().clear()
         self._release()
 
     # On the way.
