@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.mutation.left_out import Change, replaced, together
+from tests.mutation.mutant import instead
 from tidelog.core.metadata import repository
 from tidelog.core.metadata.delivery import Delivery
 from tidelog.core.order import machine as order_machine
@@ -35,11 +36,6 @@ class SeedMutant:
     """The checkers that may notice."""
     kind: Kind = Kind.RAFT
     seeds: int = 10
-
-
-def instead(owner: Any, name: str, value: Any) -> Change:
-    """``owner.name`` becomes ``value``."""
-    return replaced(owner, name, lambda _: value)
 
 
 def always(*_: object, **__: object) -> bool:

@@ -31,6 +31,7 @@ from tests.core.replica.protocol import test_synchronisation as synchronisation
 from tests.core.replica.protocol import test_truncation as truncation
 from tests.core.replica.unit import test_bounds as bounds
 from tests.mutation.left_out import Change, replaced, together
+from tests.mutation.mutant import instead
 from tidelog.core.operator import election, reconfiguration
 from tidelog.core.operator import row as operator_row
 from tidelog.core.operator.plan import changed_ensemble
@@ -65,11 +66,6 @@ class StoryMutant:
     """What is wrong with the mutated code."""
     change: Change
     story: Story
-
-
-def instead(owner: Any, name: str, value: Any) -> Change:
-    """``owner.name`` becomes ``value``."""
-    return replaced(owner, name, lambda _: value)
 
 
 def yes(*_: object, **__: object) -> bool:

@@ -25,7 +25,8 @@ from tests.mutation.broken_sessions import (
     with_the_last_answer,
 )
 from tests.mutation.left_out import replaced
-from tests.mutation.replica_mutants import StoryMutant, instead, no, nothing, yes
+from tests.mutation.mutant import instead
+from tests.mutation.replica_mutants import StoryMutant, no, nothing, yes
 from tidelog.core.session import replica_session
 from tidelog.core.session.channel import Channel
 from tidelog.core.session.control_channel import ControlChannel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,20 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from tests.mutation.left_out import Change, replaced
+from tests.mutation.mutant import Mutant
 from tests.pipeline import test_audit, test_audit_report
 from tests.storage import test_replica_pages
 from tidelog.formats.entry import Entry, Kind
 from tidelog.pipeline.auditing import comparing, coverage, markup, row_digests, running
 from tidelog.pipeline.auditing.reading import ReplicaRead
 from tidelog.storage import file_checks, replica_pages
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    name: str
-    """What is wrong with the mutated code."""
-    change: Change
-    test: Callable[[], None]
 
 
 def left_out(owner: Any, name: str, result: Any = None) -> Change:

@@ -15,6 +15,7 @@ import tidelog
 from tests.client import test_blobs
 from tests.crash.repeatable import NOW_NS
 from tests.mutation.left_out import Change, replaced
+from tests.mutation.mutant import constant
 from tests.unit import test_blob_census, test_blob_upload
 from tidelog.errors import LogError
 from tidelog.formats.topic_blob import BlobDescription
@@ -35,10 +36,6 @@ class Mutant:
     """What is wrong with the mutated code."""
     change: Change
     test: Callable[[LogHandle], None]
-
-
-def constant(value: Any) -> Callable[[Any], Any]:
-    return lambda _: lambda *_, **__: value
 
 
 def any_state(_: Any) -> Callable[..., BlobDescription]:

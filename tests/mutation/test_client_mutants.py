@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
@@ -18,7 +17,8 @@ from tests.client import (
     test_routes,
     test_several_streams,
 )
-from tests.mutation.left_out import Change, replaced
+from tests.mutation.left_out import replaced
+from tests.mutation.mutant import Mutant, constant
 from tidelog.client import joined, pages, routes
 from tidelog.client.channel import Channel
 from tidelog.client.lanes import Lane
@@ -38,18 +38,6 @@ CAUGHT: Final = (
     pytest.fail.Exception,
 )
 """How a test fails; the last one is for what was to be raised and was not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    name: str
-    """What is wrong with the mutated code."""
-    change: Change
-    test: Callable[[], None]
-
-
-def constant(value: Any) -> Callable[[Any], Any]:
-    return lambda _: lambda *_, **__: value
 
 
 def always_certain(put_off: Callable[..., None]) -> Callable[..., None]:

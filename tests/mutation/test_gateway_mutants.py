@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 from unittest.mock import patch
 
 import pytest
 
-from tests.mutation.left_out import Change, replaced
+from tests.mutation.left_out import replaced
+from tests.mutation.mutant import Mutant
 from tests.runtime.gateway import (
     test_appends,
     test_deposed_leaders,
@@ -38,14 +38,6 @@ from tidelog.runtime.gateway.waiting import Waiting
 WAIT_SECONDS: Final = 2.0
 """What never happens is waited for no longer than this."""
 CAUGHT: Final = (AssertionError, InvariantViolation, LogError, TimeoutError, KeyError)
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    name: str
-    """What is wrong with the mutated code."""
-    change: Change
-    test: Callable[[], None]
 
 
 def always(value: object) -> Callable[[Any], Callable[..., Any]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import pytest
 
-from tests.mutation.left_out import Change, replaced
+from tests.mutation.left_out import replaced
+from tests.mutation.mutant import Mutant
 from tests.storage import test_plan_check as plans
 from tidelog.core.compaction.claims import SortedKeys, Verdict
 from tidelog.errors import PlanRefused
@@ -19,14 +20,6 @@ from tidelog.storage.plan_check import _Check
 from tidelog.storage.snapshot_store import SnapshotState
 
 CAUGHT: Final = (AssertionError, InvariantViolation, PlanRefused, pytest.fail.Exception)
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    name: str
-    """What is wrong with the mutated code."""
-    change: Change
-    test: Callable[[], None]
 
 
 def nothing(*_: Any, **__: Any) -> None:

@@ -20,7 +20,8 @@ from tests.mutation.broken_sessions import (
     with_the_last_answer,
 )
 from tests.mutation.left_out import Change, replaced
-from tests.mutation.raft_mutants import always, instead, nothing
+from tests.mutation.mutant import instead
+from tests.mutation.raft_mutants import always, nothing
 from tidelog.core.session import replica_session
 from tidelog.core.session.channel import Channel
 from tidelog.core.session.control_channel import ControlChannel

@@ -14,6 +14,7 @@ from tests.core.session_nodes.sides import begin
 from tests.core.session_nodes.walks import NodeWalk
 from tests.formats import test_replica_messages as replica_messages
 from tests.mutation.left_out import Change, replaced
+from tests.mutation.mutant import instead
 from tidelog.core.session.messages import Ack
 from tidelog.core.session.node_answers import NodeAnswers, Owed
 from tidelog.core.session.node_epochs import NodeEpochs
@@ -40,11 +41,6 @@ class NodeMutant:
     """What is wrong with the mutated code."""
     change: Change
     story: Story
-
-
-def instead(owner: Any, name: str, value: Any) -> Change:
-    """``owner.name`` becomes ``value``."""
-    return replaced(owner, name, lambda _: value)
 
 
 def yes(*_: object, **__: object) -> bool:
