@@ -98,19 +98,23 @@ def make_stream_writer(
     return TidelogStreamWriter(stream_sink_options(options))
 
 
-class TidelogWriter(DataSourceArrowWriter):
-    """Writes the rows of one job; the same object, copied, is in the tasks and in the driver."""
+class _Staging:
+    """What both writers do in tasks; the same object, copied, is there and in the driver."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def __getstate__(self) -> object:
-        """On its way to the tasks."""
+        """On its way to the tasks: of a job, or of one batch and no other."""
         self._options = settled(self._options)
         return self.__dict__
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return stage_rows(self._options, iterator)
+
+
+class TidelogWriter(_Staging, DataSourceArrowWriter):
+    """Writes the rows of one job."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         publish(self._options, self._options.writer, self._options.batch, messages)
@@ -119,19 +123,8 @@ class TidelogWriter(DataSourceArrowWriter):
         discard(self._options, messages)
 
 
-class TidelogStreamWriter(DataSourceStreamArrowWriter):
+class TidelogStreamWriter(_Staging, DataSourceStreamArrowWriter):
     """Writes micro-batches; Spark makes a new one for each call, so nothing is kept in it."""
-
-    def __init__(self, options: SinkOptions) -> None:
-        self._options = options
-
-    def __getstate__(self) -> object:
-        """On its way to the tasks of a batch, and of no other one."""
-        self._options = settled(self._options)
-        return self.__dict__
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return stage_rows(self._options, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         staged = _staged(messages)
