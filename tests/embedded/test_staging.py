@@ -374,6 +374,7 @@ def test_no_publication_begins_while_a_boundary_may_yet_move() -> None:
     with (
         open_sim(SimDisk(), vfs=vfs, options=options, versions="explicit") as log,
         ThreadPoolExecutor(4) as pool,
+        in_small_appends(),
     ):
         log.publish(WRITER, 0, [])
         stages = [stage_version(log, version) for version in (10, 5, 6)]
