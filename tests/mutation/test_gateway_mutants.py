@@ -19,6 +19,7 @@ from tests.runtime.gateway import (
     test_publishing,
     test_reads,
     test_rewriting,
+    test_shared_looks,
     test_topics,
 )
 from tests.server import raw
@@ -32,6 +33,7 @@ from tidelog.runtime.gateway.gateway import Gateway
 from tidelog.runtime.gateway.local_reads import LocalReads
 from tidelog.runtime.gateway.publishing import LocalPublishing
 from tidelog.runtime.gateway.rewriting import LocalRewriting
+from tidelog.runtime.gateway.shared_looks import SharedLooks
 from tidelog.runtime.gateway.tides import Tides
 from tidelog.runtime.gateway.waiting import Waiting
 
@@ -64,6 +66,17 @@ def as_readable(_: Any) -> Callable[..., Any]:
         return self.tides.end(topic.topic, (stream,))
 
     return end
+
+
+def of_before(_: Any) -> Callable[..., Any]:
+    async def look_after(self: SharedLooks, _: Any) -> object:
+        """As it should be, but for whom it answers: whoever comes during a look gets that one."""
+        self._last = self._next
+        found = await self._metadata.read(seconds=self._seconds)
+        self._next = None
+        return found
+
+    return look_after
 
 
 async def at_once(*_: object) -> None:
@@ -125,6 +138,11 @@ MUTANTS: Final = (
         "half an append is told to be nothing",
         replaced(append_shares, "joint_error", first_error),
         test_appends.test_half_an_append_is_never_told_to_be_nothing,
+    ),
+    Mutant(
+        "a look at the metadata answers who came after it began",
+        replaced(SharedLooks, "_look_after", of_before),
+        test_shared_looks.test_who_comes_during_a_look_shares_the_next_one,
     ),
     Mutant(
         "what a node passes on is passed on again",

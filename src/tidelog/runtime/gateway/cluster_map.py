@@ -20,6 +20,7 @@ from tidelog.core.order.state import StreamOrder, TopicOrder
 from tidelog.embedded.engine import INTERNAL_PREFIX
 from tidelog.errors import DeadlineExceeded, LogError, UnknownTopic, Unreachable
 from tidelog.formats.manifest import TopicManifest
+from tidelog.runtime.gateway.shared_looks import SharedLooks
 from tidelog.runtime.gateway.surroundings import Metadata
 from tidelog.types import NodeId, StreamId, TopicId
 
@@ -43,6 +44,7 @@ class ClusterMap:
     def __init__(self, metadata: Metadata, *, fresh_seconds: float) -> None:
         self._metadata = metadata
         self._fresh_seconds = fresh_seconds
+        self._looks = SharedLooks(metadata, seconds=fresh_seconds)
         self._loop = asyncio.get_running_loop()
         self._known = _Known()
         self._number = -1
@@ -148,7 +150,7 @@ class ClusterMap:
     async def refresh(self, seconds: float) -> MetadataView:
         """A view with all that was answered before; Unreachable if none can be had."""
         try:
-            view = await self._metadata.read(seconds=min(seconds, self._fresh_seconds))
+            view = await self._looks.look(seconds)
         except DeadlineExceeded as error:
             raise Unreachable(f"the metadata repository does not answer: {error}") from error
         if self._metadata.view is None or self._metadata.view.age < view.age:
@@ -183,6 +185,7 @@ class ClusterMap:
             refreshing.cancel()
             with suppress(asyncio.CancelledError):
                 await refreshing
+        await self._looks.close()
 
     def _doubt(self, name: str) -> None:
         if self._doubts.get(name, 0.0) > self._loop.time():
