@@ -113,7 +113,7 @@ def test_a_topic_is_created_and_makes_the_log_if_need_be(tmp_path: Path) -> None
 
     assert set(made) == {
         "topic", "versions", "high_watermark", "first_available", "streams", "key_streams",
-        "delete_horizon", "dropped_deletes",
+        "delete_horizon", "dropped_deletes", "delete_mark",
     }  # fmt: skip
     assert (made["topic"], made["versions"], made["key_streams"]) == ("t", "explicit", 2)
     assert [set(stream) for stream in made["streams"]] == [STREAM_FIELDS] * 2
@@ -131,6 +131,7 @@ def test_topics_are_listed_by_name(data: Path) -> None:
             "first_available": 1,
             "delete_horizon": 1,
             "dropped_deletes": 0,
+            "delete_mark": 0,
             "streams": 2,
             "key_streams": 2,
         },
@@ -141,6 +142,7 @@ def test_topics_are_listed_by_name(data: Path) -> None:
             "first_available": 1,
             "delete_horizon": 1,
             "dropped_deletes": 0,
+            "delete_mark": 0,
             "streams": 1,
             "key_streams": 1,
         },

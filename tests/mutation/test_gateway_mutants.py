@@ -26,7 +26,7 @@ from tests.server import raw
 from tidelog.core.order.commands import StreamStatus
 from tidelog.errors import LogError
 from tidelog.invariants import InvariantViolation
-from tidelog.runtime.gateway import append_shares, copying, publishing, reads
+from tidelog.runtime.gateway import append_shares, copying, publishing, reads, upkeep
 from tidelog.runtime.gateway.append_router import AppendRouter
 from tidelog.runtime.gateway.cells import Cells
 from tidelog.runtime.gateway.gateway import Gateway
@@ -138,6 +138,11 @@ MUTANTS: Final = (
         "half an append is told to be nothing",
         replaced(append_shares, "joint_error", first_error),
         test_appends.test_half_an_append_is_never_told_to_be_nothing,
+    ),
+    Mutant(
+        "dropped deletes of replicas are added up",
+        replaced(upkeep, "_mark", lambda _: lambda _node, stream: stream.dropped_deletes),
+        test_topics.test_dropped_deletes_of_each_replica_count,
     ),
     Mutant(
         "a look at the metadata answers who came after it began",

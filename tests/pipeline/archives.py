@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 class Figures:
     first_available: int = 1
     delete_horizon: int = 1
-    dropped_deletes: int = 0
+    delete_mark: int = 0
 
 
 @dataclass

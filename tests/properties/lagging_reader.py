@@ -12,7 +12,7 @@ from tidelog.core.compaction.horizon import DeleteHorizon
 
 def horizon_of(topic: Topic) -> DeleteHorizon:
     stats = topic.stats()
-    return DeleteHorizon(stats.delete_horizon, stats.dropped_deletes)
+    return DeleteHorizon(stats.delete_horizon, stats.delete_mark)
 
 
 @dataclass

@@ -31,6 +31,7 @@ def topic_fields(topic: TopicStats) -> dict[str, Any]:
         "first_available": topic.first_available,
         "delete_horizon": topic.delete_horizon,
         "dropped_deletes": topic.dropped_deletes,
+        "delete_mark": topic.delete_mark,
         "streams": [
             {name: getattr(stream, name) for name in _STREAM_FIELDS} for stream in topic.streams
         ],

@@ -24,6 +24,7 @@ def topic_stats(engine: KeptLog, topic: TopicManifest) -> TopicStats:
         high_watermark=engine.high_watermark(topic.topic),
         first_available=engine.first_available(topic),
         streams=streams,
+        delete_mark=sum(stream.dropped_deletes for stream in streams),
     )
 
 

@@ -62,11 +62,13 @@ class TopicStats(msgspec.Struct, frozen=True):
     high_watermark: int
     first_available: int
     streams: tuple[StreamStats, ...]
+    delete_mark: int = 0
+    """Another number with each delete that a replica drops, and with those that can be asked."""
 
     @property
     def delete_horizon(self) -> int:
         """A reader that goes on before this GLSN may have missed a delete, unless it began with
-        nothing when ``dropped_deletes`` was what it is after the read.
+        nothing when ``delete_mark`` was what it is after the read.
         """
         return max(stream.delete_horizon for stream in self.streams)
 

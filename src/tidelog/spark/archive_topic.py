@@ -185,7 +185,7 @@ class ArchivedTopic:
             return
         if end > self.archive_end:
             stats = self.live.stats()
-            horizon = DeleteHorizon(stats.delete_horizon, stats.dropped_deletes)
+            horizon = DeleteHorizon(stats.delete_horizon, stats.delete_mark)
             if horizon.is_missed_by(self.archive_end, self._manifest.dropped_deletes):
                 missed = max(missed, horizon.glsn)
         if begin >= missed:

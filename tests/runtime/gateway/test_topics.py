@@ -6,6 +6,7 @@ import asyncio
 from unittest.mock import patch
 
 import msgspec
+from msgspec.structs import replace
 
 from tests.runtime.gateway.fake_cluster import cluster_of
 from tests.server.raw import RawClient, run, sealed
@@ -196,7 +197,7 @@ def test_figures_are_of_all_streams_wherever_they_lie() -> None:
     run(main())
 
 
-def test_dropped_deletes_of_all_replicas_count() -> None:
+def test_dropped_deletes_of_each_replica_count() -> None:
     async def main() -> TopicStats:
         async with cluster_of(1) as cluster:
             cluster.create(TOPIC)
@@ -205,12 +206,20 @@ def test_dropped_deletes_of_all_replicas_count() -> None:
             return await parts.local_upkeep.topic_figures(parts.cluster.topic(TOPIC))
 
     one = run(main())
-    replace = msgspec.structs.replace
-    stream = one.streams[0]
-    here = replace(one, streams=(replace(stream, delete_horizon=5, dropped_deletes=2),))
-    there = replace(one, streams=(replace(stream, delete_horizon=9, dropped_deletes=1),))
-    joined = joined_figures([here, there], 10)
+
+    def dropped(count: int, horizon: int) -> TopicStats:
+        stream = replace(one.streams[0], delete_horizon=horizon, dropped_deletes=count)
+        return replace(one, streams=(stream,))
+
+    joined = joined_figures({ONE: dropped(2, 5), TWO: dropped(1, 9)}, 10)
     assert (joined.delete_horizon, joined.dropped_deletes) == (9, 3)
+    # One goes that had dropped some, and another one drops the same: that is no end of it.
+    others = joined_figures({TWO: dropped(3, 9)}, 10)
+    assert others.dropped_deletes == joined.dropped_deletes
+    assert others.delete_mark != joined.delete_mark
+    swapped = joined_figures({ONE: dropped(1, 9), TWO: dropped(2, 5)}, 10)
+    assert swapped.delete_mark != joined.delete_mark
+    assert joined_figures({ONE: dropped(0, 1), TWO: dropped(0, 1)}, 10).delete_mark == 0
 
 
 def test_requests_of_administrators_go_to_their_agent() -> None:

@@ -52,7 +52,7 @@ def run(
     """Bring the archive up to where the plan wants it; then trim the log, if that is planned."""
     started = perf_counter()
     stats = topic.stats()
-    new = ArchiveManifest(log_id, topic.name, stats.first_available, stats.dropped_deletes)
+    new = ArchiveManifest(log_id, topic.name, stats.first_available, stats.delete_mark)
     found, leftovers = home.open(new)
     check_history(topic, home, found)
     end = _find_end(topic, plan, now_us)
@@ -132,7 +132,7 @@ def _step(
         raise CorruptData(f"tasks have not written [{begin}, {ranges[-1][1]}) once and as a whole")
     # Only now, for what compaction drops while the entries are read may be missing among them (H5).
     stats = topic.stats()
-    return home.add(manifest, files, DeleteHorizon(stats.delete_horizon, stats.dropped_deletes))
+    return home.add(manifest, files, DeleteHorizon(stats.delete_horizon, stats.delete_mark))
 
 
 def spans(begin: int, end: int, range_entries: int) -> list[GlsnSpan]:

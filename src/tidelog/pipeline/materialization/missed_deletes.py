@@ -41,11 +41,11 @@ class DeleteWatch:
     def beginning(self) -> Beginning:
         """The beginning of a table that reads from here on."""
         stats = self._log.stats()
-        return Beginning(stats.first_available, stats.dropped_deletes)
+        return Beginning(stats.first_available, stats.delete_mark)
 
     def horizon(self) -> DeleteHorizon:
         stats = self._log.stats()
-        return DeleteHorizon(stats.delete_horizon, stats.dropped_deletes)
+        return DeleteHorizon(stats.delete_horizon, stats.delete_mark)
 
     def missed_by(self, table: Table) -> bool:
         """Whether the table may lack a delete, as far as anything was read when this is asked."""

@@ -7,11 +7,12 @@ Snapshots and compactions are each node's own, so they are asked of all that hol
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
+from xxhash import xxh3_64_intdigest
 
 from tidelog.core.order.commands import RetainTopic
 from tidelog.embedded.explain import explain_key
@@ -55,6 +56,7 @@ from tidelog.storage.stream_store import StreamStore
 from tidelog.types import Glsn, NodeId, StreamId, TopicId
 
 _LOW_64: Final = (1 << 64) - 1
+_MARK_END: Final = 1 << 63
 
 
 class LocalUpkeep:
@@ -280,14 +282,13 @@ class ClusterUpkeep:
         What tells of dropped deletes counts all replicas that can be reached: a reader may have
         been served by any of them.
         """
-        answers = await asyncio.gather(
-            *(self._ask(node, message, seconds) for node in self._other_hosts(topic)),
-            return_exceptions=True,
-        )
-        found = [await self._local.topic_figures(topic)]
-        for answer in answers:
+        nodes = self._other_hosts(topic)
+        asked = [self._ask(node, message, seconds) for node in nodes]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        found = {self._node: await self._local.topic_figures(topic)}
+        for node, answer in zip(nodes, answers, strict=True):
             if isinstance(answer, Figures):
-                found.append(msgspec.json.decode(answer.json, type=TopicStats))
+                found[node] = msgspec.json.decode(answer.json, type=TopicStats)
         high = await self._waiting.high_watermark(topic, seconds)
         return Figures(msgspec.json.encode(joined_figures(found, high)))
 
@@ -349,11 +350,13 @@ def _refusal(node: NodeId, plan: StreamPlan, error: LogError) -> PlanOutcome:
     )
 
 
-def joined_figures(found: Sequence[TopicStats], high: int) -> TopicStats:
-    """One topic's figures, from the figures of several nodes."""
+def joined_figures(found: Mapping[NodeId, TopicStats], high: int) -> TopicStats:
+    """One topic's figures, from the figures of several nodes, the first of which counts most."""
     streams: dict[int, StreamStats] = {}
-    for figures in found:
+    mark = 0
+    for node, figures in found.items():
         for stream in figures.streams:
+            mark += _mark(node, stream)
             known = streams.get(stream.stream)
             if known is None:
                 streams[stream.stream] = stream
@@ -366,8 +369,18 @@ def joined_figures(found: Sequence[TopicStats], high: int) -> TopicStats:
                 gc_boundary=min(known.gc_boundary, stream.gc_boundary),
             )
     return replace(
-        found[0],
+        next(iter(found.values())),
         high_watermark=high,
-        first_available=max(figures.first_available for figures in found),
+        first_available=max(figures.first_available for figures in found.values()),
         streams=tuple(streams[stream] for stream in sorted(streams)),
+        delete_mark=mark % _MARK_END,
     )
+
+
+def _mark(node: NodeId, stream: StreamStats) -> int:
+    """No sum of counts: replicas drop the same deletes, and one that goes must not make up for
+    another one that drops them, too.
+    """
+    if not stream.dropped_deletes:
+        return 0
+    return xxh3_64_intdigest(b"%d %d %d" % (node, stream.stream, stream.dropped_deletes))
