@@ -455,6 +455,8 @@ class FakeSession:
         self.cluster.positions[request.name] = stored
         if isinstance(act, HangUp):
             self.connection.abort()
+        elif isinstance(act, Hold):
+            asyncio.get_running_loop().call_later(HOLD_SECONDS, self._answer, number, stored)
         else:
             self._answer(number, stored)
 

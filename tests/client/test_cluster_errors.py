@@ -9,6 +9,7 @@ import pytest
 
 import tidelog
 from tests.client.fake_nodes import (
+    TOPIC,
     FakeCluster,
     HangUp,
     Hold,
@@ -41,7 +42,7 @@ from tidelog.errors import (
     ValueTooLarge,
     WrongLog,
 )
-from tidelog.formats.messages import Describe
+from tidelog.formats.messages import Describe, NamedPosition, SetPosition
 from tidelog.interface.records import Ack
 from tidelog.limits import VALUE_BYTES_MAX
 from tidelog.net.loops import run
@@ -475,5 +476,29 @@ def test_moved_leaders_are_followed_while_appends_are_under_way() -> None:
             cluster.nodes[1].script.extend([MoveLeader(0)])
         assert await append_all(log, 50) == list(range(1, 51))
         assert cluster.values(1) == [b"%d" % number for number in range(50)]
+
+    with_cluster(work)
+
+
+def test_a_node_that_reaches_nobody_is_left_behind_what_must_not_be_repeated() -> None:
+    """Whoever waits for an answer that cannot be asked for again gets it first."""
+
+    async def work(cluster: FakeCluster, log: AsyncRemoteLog) -> None:
+        node = cluster.nodes[0]
+
+        def refuse() -> None:
+            raise Unreachable("not placed everywhere yet")
+
+        await log.append(b"a")
+        node.on_read = refuse
+        node.script.append(Hold())
+        request = SetPosition(TOPIC, "p", 1, 0)
+        asked = log.session.ask(request, NamedPosition, seconds=WAIT_SECONDS, repeat=False)
+        storing = asyncio.create_task(asked)
+        while not cluster.positions:
+            await asyncio.sleep(0.001)
+        assert [record.value async for record in log.read()] == [b"a"]
+        assert storing.done()
+        assert await storing == NamedPosition(1, 1)
 
     with_cluster(work)

@@ -41,6 +41,9 @@ Nobody knows which request it was; the one that it was must not end all connecti
 class Channel(Connecting):
     """All calls belong into one event loop."""
 
+    _unrepeatable = 0
+    """How many requests are under way that must not be repeated."""
+
     def beside(self, endpoint: Endpoint) -> Channel:
         """Another channel of the same client, to one node; BadOption if TLS is a difference."""
         if endpoint.tls != self._has_tls:
@@ -82,11 +85,13 @@ class Channel(Connecting):
         while True:
             link = await self._link_before(deadline, lost)
             await self._reserve(link, deadline, lost, waits=waits)
+            self._unrepeatable += not repeat
             try:
                 reply = await self._ask_once(
                     link, type(request).__name__, message, attachments, deadline, seconds
                 )
             finally:
+                self._unrepeatable -= not repeat
                 if waits:
                     link.waits.release()
             if reply is None:
@@ -122,8 +127,10 @@ class Channel(Connecting):
         if self._loop.time() + pause >= deadline:
             _refuse(error, lost)
         await asyncio.sleep(pause)
-        if isinstance(error, Unreachable) and self.link is link and self.has_others:
-            # It cannot reach the others: one of them can, perhaps.
+        is_current = self.link is link and self.has_others
+        # It cannot reach the others: one of them can, perhaps.  But to hang up on a request that
+        # must not be repeated would leave somebody in doubt.
+        if isinstance(error, Unreachable) and is_current and not self._unrepeatable:
             await self.leave(link, error)
 
     async def _leave_stopping(self, link: Link, error: LogError, *, patient: bool) -> None:
