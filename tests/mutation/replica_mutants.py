@@ -565,6 +565,11 @@ MUTANTS: Final = (
         ),
     ),
     StoryMutant(
+        "a leader that goes by an older answer is not told to begin anew",
+        instead(SyncTarget, "_tells_known_cuts", no),
+        late_synchronisation.test_a_filling_that_was_begun_twice_under_one_number_begins_anew,
+    ),
+    StoryMutant(
         "a follower waits for a synchronisation that its leader has ended",
         instead(Roles, "end_idle_filling", nothing),
         lambda: late_synchronisation.test_a_late_beginning_does_not_make_a_follower_deaf(

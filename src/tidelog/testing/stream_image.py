@@ -92,6 +92,8 @@ class StreamImage:
         for batch in write.batches:
             self._append(batch, sparse=write.sparse)
         if write.runs:
+            known = self._runs[-1].llsn_end if self._runs else FIRST_LLSN
+            check(write.runs[0].llsn_begin >= known, "no GLSN is stored twice")
             self._runs.extend(write.runs)
         if write.context is not None:
             self.context = write.context

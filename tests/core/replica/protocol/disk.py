@@ -42,6 +42,8 @@ class Image(msgspec.Struct, frozen=True):
         if write.batches:
             image = image.extended(write.batches)
         if write.runs:
+            known = image.runs[-1].llsn_end if image.runs else NO_ENTRY.llsn
+            assert write.runs[0].llsn_begin >= known, "no GLSN is stored twice"
             image = replace(image, runs=image.runs + write.runs)
         if write.context is not None:
             image = replace(image, context=write.context)
