@@ -18,7 +18,7 @@ from tests.client import (
     test_several_streams,
 )
 from tests.mutation.left_out import replaced
-from tests.mutation.mutant import Mutant, constant
+from tests.mutation.mutant import Mutant, constant, instead
 from tidelog.client import joined, pages, routes
 from tidelog.client.channel import Channel
 from tidelog.client.lanes import Lane
@@ -52,11 +52,26 @@ async def _same(*_: Any) -> None:
     """Does nothing."""
 
 
+class _Uncounted:
+    """What counts nothing, whatever is added to it."""
+
+    def __get__(self, *_: object) -> int:
+        return 0
+
+    def __set__(self, *_: object) -> None:
+        """Forget it."""
+
+
 async def _leave_patiently(channel: Channel, link: Any, error: LogError, **_: Any) -> None:
     await channel.leave(link, error)
 
 
 MUTANTS: Final = (
+    Mutant(
+        "a client hangs up on what must not be repeated",
+        instead(Channel, "_unrepeatable", _Uncounted()),
+        test_cluster_errors.test_a_node_that_reaches_nobody_is_left_behind_what_must_not_be_repeated,
+    ),
     Mutant(
         "a shipment names nobody",
         replaced(Lane, "_before", constant(0)),
