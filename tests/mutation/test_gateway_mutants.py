@@ -25,6 +25,7 @@ from tests.runtime.gateway import (
 from tests.server import raw
 from tidelog.core.order.commands import StreamStatus
 from tidelog.errors import LogError
+from tidelog.formats.messages import NamedPosition, SetPosition
 from tidelog.invariants import InvariantViolation
 from tidelog.runtime.gateway import append_shares, copying, publishing, reads, upkeep
 from tidelog.runtime.gateway.append_router import AppendRouter
@@ -177,7 +178,9 @@ MUTANTS: Final = (
     Mutant(
         "a leader takes what it knows of positions for all there is",
         replaced(LocalReads, "catch_up", as_readable),
-        test_deposed_leaders.test_nobody_is_refused_for_what_was_true_once,
+        lambda: test_deposed_leaders.test_no_position_is_answered_or_refused_by_what_was_true_once(
+            SetPosition(test_deposed_leaders.TOPIC, "reader", 30, 2), NamedPosition(30, 3)
+        ),
     ),
     Mutant(
         "who waits for entries does not have them stored",

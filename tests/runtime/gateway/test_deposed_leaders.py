@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
+import pytest
+
 from tests.runtime.gateway.fake_cluster import FakeCluster, FakeNode, cluster_of
 from tests.server.raw import RawClient, page_records, run, sealed, until
 from tidelog.formats.batch import encode_puts
@@ -99,7 +101,17 @@ def test_who_cannot_tell_what_there_is_looks_up_no_key() -> None:
     run(main())
 
 
-def test_a_position_is_looked_up_behind_all_that_clients_were_told() -> None:
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (GetPosition(TOPIC, "reader"), NamedPosition(20, 2)),
+        (SetPosition(TOPIC, "reader", 30, 2), NamedPosition(30, 3)),
+    ],
+    ids=["answered", "refused"],
+)
+def test_no_position_is_answered_or_refused_by_what_was_true_once(
+    request_: Request, expected: NamedPosition
+) -> None:
     async def main() -> None:
         async with cluster_of(2) as cluster:
             cluster.create(TOPIC)
@@ -109,25 +121,7 @@ def test_a_position_is_looked_up_behind_all_that_clients_were_told() -> None:
                 await client.ask(SetPosition(TOPIC, "reader", 10, 0))
                 await client.ask(SetPosition(TOPIC, "reader", 20, 1))
                 with ignorant(cluster, POSITIONS_TOPIC) as node:
-                    request = GetPosition(TOPIC, "reader")
-                    answer, _ = await late_answer(cluster, node, client, request)
-                assert answer == NamedPosition(20, 2)
-
-    run(main())
-
-
-def test_nobody_is_refused_for_what_was_true_once() -> None:
-    async def main() -> None:
-        async with cluster_of(2) as cluster:
-            cluster.create(TOPIC)
-            cluster.create(POSITIONS_TOPIC)
-            cluster.show()
-            async with cluster.nodes[ONE].client() as client:
-                await client.ask(SetPosition(TOPIC, "reader", 10, 0))
-                await client.ask(SetPosition(TOPIC, "reader", 20, 1))
-                with ignorant(cluster, POSITIONS_TOPIC) as node:
-                    request = SetPosition(TOPIC, "reader", 30, 2)
-                    answer, _ = await late_answer(cluster, node, client, request)
-                assert answer == NamedPosition(30, 3)
+                    answer, _ = await late_answer(cluster, node, client, request_)
+                assert answer == expected
 
     run(main())
